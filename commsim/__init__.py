@@ -1,0 +1,3 @@
+"""commsim predicts what GPU communication costs."""
+
+__version__ = "0.1.0"
