@@ -1,0 +1,24 @@
+"""What an operation costs: the contract of every cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from commsim.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """A duration in s and where it goes.
+
+    breakdown: named parts that sum to the duration (launch, latency, transfer, ...). bottleneck: the resource that
+    binds, in words with its rate. regime: "latency", "middle" or "bandwidth", for the interval. extrapolated: why the
+    constants are used outside what they were fitted on, one sentence each; the interval widens for each.
+    """
+
+    duration: Seconds
+    breakdown: tuple[tuple[str, Seconds], ...]
+    bottleneck: str
+    spread: tuple[float, float] = (0.8, 1.25)
+    extrapolated: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
