@@ -12,8 +12,9 @@ from functools import lru_cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import commsim
 import pytest
+
+import commsim
 
 PACKAGE = Path(commsim.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))

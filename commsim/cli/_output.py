@@ -1,0 +1,64 @@
+"""How commands print: JSON, plain lines, and tables that keep their shape in a pipe."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+PIPE_WIDTH = 200  # columns of a table that nobody's terminal limits
+
+
+def print_json(value: Any) -> None:
+    """Valid JSON: a number that is infinite or not a number becomes null."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Two columns: a word and what it is."""
+    rows = list(facts)
+    width = max((len(word) for word, _ in rows), default=0)
+    for word, text in rows:
+        print(f"  {word:<{width}}  {text}")
+
+
+def print_section(title: str, lines: Iterable[str]) -> None:
+    """A title and indented lines; nothing where there are no lines."""
+    rows = list(lines)
+    if rows:
+        print(f"\n{title}")
+        for line in rows:
+            print(f"  {line}")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table; a column whose name starts with `>` is set flush right, the last column wraps."""
+    from rich.box import SIMPLE_HEAD  # Rich takes 60 ms to load, and JSON does not need it
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for index, column in enumerate(columns):
+        right = column.startswith(">")
+        table.add_column(
+            column.removeprefix(">"),
+            justify="right" if right else "left",
+            no_wrap=index < len(columns) - 1 or right,
+        )
+    for row in rows:
+        table.add_row(*row)
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    print(f"\n{title}")
+    Console(width=width, markup=False, highlight=False, emoji=False).print(table)

@@ -1,0 +1,177 @@
+"""`commsim compare`: one operation on two clusters, and what the difference is due to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from commsim.cli import _arguments as a
+from commsim.cli._output import print_json, print_table
+from commsim.cli.predict import breakdown_text
+from commsim.prediction import Prediction
+from commsim.report.comparison import Cause, causes, cost_per_operation
+from commsim.topology.cluster import Cluster
+from commsim.units import Bytes, Seconds, format_size, format_time, parse_size
+
+SIZES = ("64KiB", "1MiB", "16MiB", "256MiB", "1GiB")
+
+
+def compare(
+    cluster_a: Annotated[str, typer.Argument(metavar="CLUSTER_A", show_default=False)],
+    cluster_b: Annotated[str, typer.Argument(metavar="CLUSTER_B", show_default=False)],
+    op: a.OperationText,
+    size: Annotated[
+        list[str] | None,
+        typer.Option("--size", "-s", help=f"Repeatable. Default: {', '.join(SIZES)}."),
+    ] = None,
+    nodes: a.Nodes = None,
+    nodes_a: Annotated[int | None, typer.Option(help="Machines of A alone.")] = None,
+    nodes_b: Annotated[int | None, typer.Option(help="Machines of B alone.")] = None,
+    settings: a.Settings = None,
+    set_a: Annotated[list[str] | None, typer.Option(help="--set for A alone.")] = None,
+    set_b: Annotated[list[str] | None, typer.Option(help="--set for B alone.")] = None,
+    library: a.LibraryText = None,
+    library_a: Annotated[str | None, typer.Option(help="Library of A alone.")] = None,
+    library_b: Annotated[str | None, typer.Option(help="Library of B alone.")] = None,
+    env: a.Environment = None,
+    ranks: a.RanksText = None,
+    root: a.Root = None,
+    dtype: a.DtypeText = "float32",
+    redop: a.RedopText = "sum",
+    launch: a.Launch = "processes",
+    profile: a.ProfilePath = None,
+    json: a.Json = False,
+) -> None:
+    """One operation on two clusters side by side: times, ratio, what the difference is due to, price if known.
+
+    Example: commsim compare dgx-a100 dgx-h100 all_reduce --size 1GiB --nodes 4
+
+    Exit codes: 0 ok, 2 bad input.
+    """
+    first, second = (
+        a.question(
+            source, op, nodes=machines if machines is not None else nodes,
+            settings=[*(settings or ()), *(own or ())], library=name or library, env=env,
+            launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
+        )
+        for source, machines, own, name in (
+            (cluster_a, nodes_a, set_a, library_a),
+            (cluster_b, nodes_b, set_b, library_b),
+        )
+    )  # fmt: skip
+    asked = [parse_size(text) for text in size or SIZES]
+    if first.operation == "barrier":
+        asked = [0]
+    pairs = [(first.answer(nbytes), second.answer(nbytes)) for nbytes in asked]
+    largest = max(asked)
+
+    def with_cluster(cluster: Cluster) -> Seconds:
+        return replace(first, cluster=cluster).answer(largest).duration
+
+    found = list(causes(first.cluster, second.cluster, with_cluster))
+    if (first.library.name, first.library.version) != (second.library.name, second.library.version):
+        found.insert(0, _library_cause(first, second, largest))
+    if json:
+        print_json(_as_dict(pairs, found, largest))
+        return
+    _print_side_by_side(pairs)
+    _print_causes(pairs[asked.index(largest)], found)
+
+
+def _library_cause(first: a.Question, second: a.Question, nbytes: Bytes) -> Cause:
+    swapped = replace(first, library=second.library)
+    return Cause(
+        attribute="library",
+        before=f"{first.library.name} {first.library.version}",
+        after=f"{second.library.name} {second.library.version}",
+        duration=swapped.answer(nbytes).duration,
+    )
+
+
+def _print_side_by_side(pairs: list[tuple[Prediction, Prediction]]) -> None:
+    one, other = pairs[0]
+    for letter, p in (("A", one), ("B", other)):
+        print(
+            f"{letter}: {p.cluster.name}, {p.cluster.nodes} x {p.cluster.gpus_per_node}"
+            f" {p.cluster.gpu.name}, {p.n_ranks} ranks, {p.library.name} {p.library.version}"
+        )
+    columns = ("size", ">A", ">B", ">A / B", ">A GB/s bus", ">B GB/s bus", "A", "B")
+    rows = [
+        (
+            format_size(p.collective.nbytes),
+            format_time(p.duration),
+            format_time(q.duration),
+            f"{p.duration / q.duration:.2f}",
+            f"{p.bus_bandwidth / 1e9:.4g}",
+            f"{q.bus_bandwidth / 1e9:.4g}",
+            f"{p.algorithm}/{p.protocol}".rstrip("/"),
+            f"{q.algorithm}/{q.protocol}".rstrip("/"),
+        )
+        for p, q in pairs
+    ]
+    print_table(one.collective.operation, columns, rows)
+
+
+def _print_causes(pair: tuple[Prediction, Prediction], found: list[Cause]) -> None:
+    p, q = pair
+    size = format_size(p.collective.nbytes)
+    base = ("A as it is", "", "", format_time(p.duration), "")
+    rows = [
+        (
+            cause.attribute,
+            cause.before,
+            cause.after,
+            "-" if math.isnan(cause.duration) else format_time(cause.duration),
+            cause.reason or f"x {cause.duration / p.duration:.3f}",
+        )
+        for cause in found
+    ]
+    together = (
+        "all together: B",
+        "",
+        "",
+        format_time(q.duration),
+        f"x {q.duration / p.duration:.3f}",
+    )
+    title = f"what the difference is due to, at {size}: one attribute of A changed at a time"
+    columns = ("attribute", "A", "B", ">A with it", "change")
+    print_table(title, columns, [base, *rows, together])
+    for letter, prediction in (("A", p), ("B", q)):
+        print(f"\n{letter} at {size}: {breakdown_text(prediction)}; binds: {prediction.bottleneck}")
+    for letter, prediction in (("A", p), ("B", q)):
+        money = cost_per_operation(prediction.cluster, prediction.n_ranks, prediction.duration)
+        if money is None:
+            print(f"{letter}: price not known")
+        else:
+            hourly = prediction.cluster.price_per_gpu_hour
+            print(
+                f"{letter}: {hourly:g} USD per GPU hour, {1e6 * money:.4g} USD per million operations"
+            )
+
+
+def _as_dict(
+    pairs: list[tuple[Prediction, Prediction]], found: list[Cause], largest: Bytes
+) -> dict[str, Any]:
+    return {
+        "sizes": [
+            {"a": p.to_dict(), "b": q.to_dict(), "ratio": p.duration / q.duration} for p, q in pairs
+        ],
+        "causes_at_bytes": largest,
+        "causes": [
+            {
+                "attribute": cause.attribute,
+                "a": cause.before,
+                "b": cause.after,
+                "duration_s": cause.duration,
+                "reason": cause.reason,
+            }
+            for cause in found
+        ],
+        "price_per_gpu_hour_usd": {
+            "a": pairs[0][0].cluster.price_per_gpu_hour,
+            "b": pairs[0][1].cluster.price_per_gpu_hour,
+        },
+    }

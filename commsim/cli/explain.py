@@ -1,0 +1,170 @@
+"""`commsim explain`: every candidate, the winner and why, and where the bandwidth goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from commsim.cli import _arguments as a
+from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli.predict import choice_text, summary, title
+from commsim.prediction import Alternative, Prediction
+from commsim.report.explanation import Stage, Switch, Traffic, switch_points, traffic, waterfall
+from commsim.units import Bytes, format_rate, format_size, format_time, parse_size
+
+
+def explain(
+    cluster: a.ClusterText,
+    op: a.OperationText,
+    size: a.SizeText,
+    nodes: a.Nodes = None,
+    ranks: a.RanksText = None,
+    root: a.Root = None,
+    dtype: a.DtypeText = "float32",
+    redop: a.RedopText = "sum",
+    settings: a.Settings = None,
+    library: a.LibraryText = None,
+    env: a.Environment = None,
+    launch: a.Launch = "processes",
+    profile: a.ProfilePath = None,
+    gpu: a.GpuName = None,
+    json: a.Json = False,
+) -> None:
+    """Every candidate with its time, why one wins, switch points, bytes per link, and where the bandwidth goes.
+
+    Example: commsim explain dgx-h100 all_reduce --size 2MiB --nodes 2
+
+    Exit codes: 0 ok, 2 bad input.
+    """
+    question = a.question(
+        cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
+        launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
+    )  # fmt: skip
+    prediction = question.answer(parse_size(size))
+    choice = question.library.choose(prediction.collective, question.cluster)
+
+    def chosen(nbytes: Bytes) -> tuple[str, str]:
+        best = question.library.choose(question.collective(nbytes), question.cluster).chosen
+        return best.algorithm, best.protocol
+
+    switches = () if question.operation == "barrier" else switch_points(chosen)
+    loads, stages = traffic(prediction), waterfall(prediction, choice)
+    if json:
+        print_json(_as_dict(prediction, switches, loads, stages))
+        return
+    print(title(prediction))
+    print_facts(summary(prediction))
+    print_section("why", prediction.reasons)
+    _print_candidates(prediction)
+    print_section(
+        "switch points between 8 B and 8 GiB" if switches else "",
+        [
+            f"from {format_size(s.nbytes)} ({s.nbytes} B): {_pair(*s.before)} -> {_pair(*s.after)}"
+            for s in switches
+        ],
+    )
+    if not switches:
+        print("\nno switch point between 8 B and 8 GiB")
+    if loads:
+        _print_traffic(loads)
+    if stages:
+        _print_waterfall(stages)
+    print_section("notes", prediction.notes)
+
+
+def _pair(algorithm: str, protocol: str) -> str:
+    return "/".join(filter(None, (algorithm, protocol)))
+
+
+def ordered(prediction: Prediction) -> list[Alternative]:
+    """The chosen candidate, then the available ones by time, then those ruled out."""
+    return sorted(
+        prediction.alternatives, key=lambda c: (not _is_chosen(c, prediction), not c.available, c.duration)
+    )  # fmt: skip
+
+
+def _is_chosen(candidate: Alternative, prediction: Prediction) -> bool:
+    return candidate.available and (candidate.algorithm, candidate.protocol) == (
+        prediction.algorithm,
+        prediction.protocol,
+    )
+
+
+def _print_candidates(prediction: Prediction) -> None:
+    rows = []
+    for candidate in ordered(prediction):
+        out = not candidate.available
+        word = "chosen" if _is_chosen(candidate, prediction) else candidate.reason
+        rows.append(
+            (
+                candidate.algorithm,
+                candidate.protocol or "-",
+                "-" if out else str(candidate.channels),
+                "-" if out else _time(candidate.duration),
+                "-" if out else _time(candidate.estimate),
+                word,
+            )
+        )
+    columns = ("algorithm", "protocol", ">channels", ">predicted", ">library's estimate", "")
+    print_table("candidates", columns, rows)
+
+
+def _time(duration: float) -> str:
+    return format_time(duration) if 0 <= duration < float("inf") else "-"
+
+
+def _print_traffic(loads: Sequence[Traffic]) -> None:
+    rows = [
+        (
+            load.link,
+            format_size(round(load.nbytes)),
+            format_rate(load.rate) if load.rate else "?",
+            format_time(load.at_full_rate) if load.rate else "?",
+        )
+        for load in loads
+    ]
+    columns = ("bytes sent by", ">data", ">link rate", ">at full rate")
+    print_table("bytes per link", columns, rows)
+
+
+def _print_waterfall(stages: Sequence[Stage]) -> None:
+    rows = []
+    before = None
+    for stage in stages:
+        factor = "" if before is None else f"x {stage.bandwidth / before:.3f}"
+        rows.append((stage.name, format_rate(stage.bandwidth), factor, stage.reason))
+        before = stage.bandwidth
+    columns = ("stage", ">bandwidth", ">", "what it stands for")
+    print_table("from link rate to bus bandwidth", columns, rows)
+
+
+def _as_dict(
+    prediction: Prediction,
+    switches: Sequence[Switch],
+    loads: Sequence[Traffic],
+    stages: Sequence[Stage],
+) -> dict[str, Any]:
+    return prediction.to_dict() | {
+        "chosen": choice_text(prediction.algorithm, prediction.protocol, prediction.channels),
+        "switch_points": [
+            {
+                "from_bytes": s.nbytes,
+                "before": {"algorithm": s.before[0], "protocol": s.before[1]},
+                "after": {"algorithm": s.after[0], "protocol": s.after[1]},
+            }
+            for s in switches
+        ],
+        "traffic": [
+            {
+                "link": load.link,
+                "sent_bytes": load.nbytes,
+                "rate_bytes_per_s": load.rate or None,
+                "at_full_rate_s": load.at_full_rate or None,
+            }
+            for load in loads
+        ],
+        "waterfall": [
+            {"stage": s.name, "bandwidth_bytes_per_s": s.bandwidth, "reason": s.reason}
+            for s in stages
+        ],
+    }

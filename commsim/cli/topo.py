@@ -1,0 +1,170 @@
+"""`commsim topo`: what was understood of a preset or file: devices, links, distances, fabric, cuts, a picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from commsim.cli import _arguments as a
+from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.report.machine import distance, picture, scale_up_words
+from commsim.topology.capacity import network_bandwidth
+from commsim.topology.cluster import Cluster
+from commsim.topology.load import preset_names
+from commsim.units import BytesPerSecond, format_rate
+
+
+def topo(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE|PRESET",
+            help="A preset, cluster .toml, NCCL topology .xml, or nvidia-smi / rocm-smi text.",
+            show_default=False,
+        ),
+    ] = None,
+    nodes: a.Nodes = None,
+    settings: a.Settings = None,
+    gpu: a.GpuName = None,
+    every: Annotated[bool, typer.Option("--list", help="List the presets.")] = False,
+    json: a.Json = False,
+) -> None:
+    """What was understood: devices, links with their bandwidth per direction, NIC distances, fabric, a picture.
+
+    Example: nvidia-smi topo -m > mine.txt && commsim topo mine.txt --gpu H100-SXM5-80GB
+
+    Exit codes: 0 ok, 2 bad input.
+    """
+    if every:
+        names = preset_names()
+        if json:
+            print_json(list(names))
+        else:
+            print("\n".join(names))
+        return
+    if source is None:
+        raise typer.BadParameter("name a FILE or PRESET, or list the presets with --list")
+    cluster = a.read_cluster(source, nodes=nodes, settings=settings, gpu=gpu)
+    cuts = _cuts(cluster)
+    if json:
+        print_json(_as_dict(cluster, cuts))
+        return
+    node = cluster.node
+    print(f"{cluster.name}: {cluster.n_ranks} GPUs on {cluster.nodes} nodes")
+    print_facts(_facts(cluster, cuts))
+    print_section("picture of a node (rates per direction)", picture(node))
+    if node.nics:
+        rows = [
+            (gpu.name, *(distance(node, i, j) for j in range(len(node.nics))))
+            for i, gpu in enumerate(node.gpus)
+        ]
+        print_table(
+            "distance from GPU to NIC (PIX: one switch, PXB: several, PHB: the CPU, SYS: another CPU)",
+            ("", *(nic.name for nic in node.nics)),
+            rows,
+        )
+    print_section("notes", cluster.notes)
+
+
+def _cuts(cluster: Cluster) -> dict[str, BytesPerSecond]:
+    """What can leave one node, and flow between two halves of the machines, bytes/s in one direction."""
+    size, total = cluster.gpus_per_node, cluster.n_ranks
+    half = cluster.nodes // 2 * size if cluster.nodes > 1 else total // 2
+    cuts = {}
+    if cluster.nodes > 1:
+        cuts["node"] = cluster.cut_bandwidth(tuple(range(size)), tuple(range(size, total)))
+    if half:
+        cuts["bisection"] = cluster.cut_bandwidth(tuple(range(half)), tuple(range(half, total)))
+    return cuts
+
+
+def _facts(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> list[tuple[str, str]]:
+    node, fabric = cluster.node, cluster.fabric
+    parts = Counter(gpu.part or "unnamed GPU" for gpu in node.gpus)
+    facts = [
+        ("GPUs per node", ", ".join(f"{count} x {part}" for part, count in parts.items())),
+        ("interconnect", cluster.interconnect),
+    ]
+    if fast := Counter(words for gpu in node.gpus if (words := scale_up_words(node, gpu))):
+        facts.append(("per GPU", ", ".join(f"{words} ({count})" for words, count in fast.items())))
+    facts.append(("CPUs", ", ".join(f"{c.name} {c.vendor} {c.arch}" for c in node.cpus) or "none"))
+    rates = Counter((nic.rate, nic.gpudirect) for nic in node.nics)
+    facts.append(
+        (
+            "NICs per node",
+            ", ".join(
+                f"{count} x {format_rate(rate)}{'' if direct else ' through host memory'}"
+                for (rate, direct), count in rates.items()
+            )
+            or "none",
+        )
+    )
+    if node.nics:
+        every = tuple(range(len(node.gpus)))
+        facts.append(("NICs together", format_rate(network_bandwidth(node, every))))
+    if cluster.nodes > 1:
+        facts.append(
+            (
+                "fabric",
+                f"{fabric.kind}, {fabric.transport}, oversubscription {fabric.oversubscription:g},"
+                f" SHARP {'yes' if fabric.sharp else 'no'}",
+            )
+        )
+    if fabric.scale_up_domain:
+        facts.append(("NVLink domain", f"{fabric.scale_up_domain} GPUs"))
+    words = {"node": "out of a node", "bisection": "across the middle"}
+    facts += [(words[name], format_rate(rate)) for name, rate in cuts.items()]
+    facts.append(("library", cluster.default_library))
+    if cluster.price_per_gpu_hour is not None:
+        facts.append(("price", f"{cluster.price_per_gpu_hour:g} USD per GPU hour"))
+    return facts
+
+
+def _as_dict(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> dict[str, Any]:
+    node, fabric = cluster.node, cluster.fabric
+    return {
+        "name": cluster.name,
+        "nodes": cluster.nodes,
+        "ranks": cluster.n_ranks,
+        "interconnect": cluster.interconnect,
+        "gpus": [{"name": g.name, "part": g.part, "gpudirect": g.gpudirect} for g in node.gpus],
+        "nics": [
+            {
+                "name": nic.name,
+                "card": nic.card,
+                "rate_bytes_per_s": nic.rate,
+                "gpudirect": nic.gpudirect,
+            }
+            for nic in node.nics
+        ],
+        "cpus": [{"name": c.name, "vendor": c.vendor, "arch": c.arch} for c in node.cpus],
+        "pcie_switches": [switch.name for switch in node.switches],
+        "links": [
+            {
+                "source": link.source,
+                "target": link.target,
+                "kind": link.kind,
+                "bandwidth_bytes_per_s": link.bandwidth,
+                "latency_s": link.latency,
+                "width": link.width,
+            }
+            for link in node.links
+        ],
+        "nic_distance": {
+            gpu.name: {nic.name: distance(node, i, j) for j, nic in enumerate(node.nics)}
+            for i, gpu in enumerate(node.gpus)
+        },
+        "fabric": {
+            "kind": fabric.kind,
+            "transport": fabric.transport,
+            "oversubscription": fabric.oversubscription,
+            "sharp": fabric.sharp,
+            "scale_up_domain": fabric.scale_up_domain,
+        },
+        "cut_bytes_per_s": cuts,
+        "library": cluster.default_library,
+        "price_per_gpu_hour_usd": cluster.price_per_gpu_hour,
+        "notes": list(cluster.notes),
+    }

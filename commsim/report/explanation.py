@@ -1,0 +1,241 @@
+"""Why a prediction is what it is: bytes on each kind of link, the way from link rate to bus bandwidth, switch points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from commsim.collectives.collective import bus_factor
+from commsim.libraries.library import Choice
+from commsim.libraries.nccl.facts import NcclFacts
+from commsim.prediction import Prediction
+from commsim.report.machine import gpu_rate
+from commsim.topology.capacity import network_bandwidth
+from commsim.topology.placement import place
+from commsim.units import GIB, Bytes, BytesPerSecond, Seconds
+
+# Bytes of data in a byte sent: LL sends a 4-byte flag after every 4 bytes, LL128 one of 8 after every 120
+# (NVIDIA, nccl src/device/prims_ll.h and prims_ll128.h).
+PAYLOAD = {"LL": 1 / 2, "LL128": 120 / 128, "Simple": 1.0}
+# Parts of a breakdown: before any byte flows, and while bytes flow.
+LAUNCH, TRANSFER = "launch", "transfer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Bytes over one kind of link in its busier direction, and its rate in bytes/s (0: not known)."""
+
+    link: str
+    nbytes: float
+    rate: BytesPerSecond
+
+    @property
+    def at_full_rate(self) -> Seconds:
+        """The time these bytes take with the link to themselves, s."""
+        return self.nbytes / self.rate if self.rate else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stage of the way from the raw link rate to the bus bandwidth, bytes/s after it, and what it stands for."""
+
+    name: str
+    bandwidth: BytesPerSecond
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """From `nbytes` on another algorithm or protocol is chosen."""
+
+    nbytes: Bytes
+    before: tuple[str, str]
+    after: tuple[str, str]
+
+
+def traffic(prediction: Prediction) -> tuple[Traffic, ...]:
+    """Payload bytes that leave the busiest GPU and the busiest node, from the algorithm's definition."""
+    collective, cluster = prediction.collective, prediction.cluster
+    placement = place(cluster, collective.ranks)
+    node, local = cluster.node, placement.hosts_by_set[0][0]
+    per_gpu = per_node = 0.0
+    if collective.operation != "barrier":
+        per_gpu, per_node = _volumes(
+            collective.operation, prediction.algorithm, float(collective.nbytes),
+            placement.n, placement.domains, placement.max_per_domain,
+        )  # fmt: skip
+    found = []
+    if placement.max_per_domain > 1 and per_gpu:
+        rate = gpu_rate(node, local)
+        found.append(Traffic(link="each GPU, to its own domain", nbytes=per_gpu, rate=rate))
+    if placement.domains > 1 and per_node:
+        hosts = min(cluster.hosts_per_domain, placement.hosts)
+        name = "each node, to the network" if hosts == 1 else f"each domain of {hosts} nodes"
+        found.append(
+            Traffic(link=name, nbytes=per_node, rate=hosts * network_bandwidth(node, local))
+        )
+    return tuple(found)
+
+
+def _volumes(
+    operation: str, algorithm: str, size: float, n: int, domains: int, local: int
+) -> tuple[float, float]:
+    """(bytes out of the busiest GPU inside its domain, bytes out of the busiest domain), one direction.
+
+    n ranks in `domains` NVLink domains (machines, where there is no NVLink network) of up to `local` ranks.
+    Trees: every rank passes the buffer up and down. NVLS: it sends its buffer to the switch once and its
+    n-th part of the result back. Point to point: a message of m = S/n to every peer.
+    """
+    shared = bus_factor(operation, n) * size  # what a ring sends on every link that it crosses
+    each = size / n
+    remote = n - local
+    match operation, algorithm:
+        case "all_reduce", "tree" | "collnet_chain":
+            return 2 * size, size if algorithm == "collnet_chain" else 2 * size
+        case "all_reduce", "nvls" | "nvls_tree":
+            return size + size / local, 2 * size if algorithm == "nvls_tree" else size
+        case "all_reduce", "collnet_direct":
+            return 2 * size * (local - 1) / local, size
+        case "all_reduce", "recursive_doubling":
+            return size * math.ceil(math.log2(n)), size * local * math.ceil(math.log2(domains))
+        case "all_gather", "nvls":
+            return each, each * local
+        case "reduce_scatter", "nvls":
+            return size, each * local
+        case "all_gather" | "reduce_scatter", "pat":
+            return 0.0, (domains - 1) / domains * size
+        case "all_to_all", _:
+            return (local - 1) * each, local * remote * each
+        case "gather" | "scatter", _:
+            return (local - 1) * each, remote * each
+        case "send_recv", _:
+            return size, size
+    return shared, shared
+
+
+def waterfall(prediction: Prediction, choice: Choice) -> tuple[Stage, ...]:
+    """From the raw rate of the link that binds to the bus bandwidth: each stage multiplies by what is lost or gained.
+
+    Empty where nothing moves (a barrier) or the rate of the link is not known.
+    """
+    collective = prediction.collective
+    loads = [t for t in traffic(prediction) if t.rate and t.nbytes]
+    if not loads or not collective.nbytes:
+        return ()
+    binding = max(loads, key=lambda load: load.at_full_rate)
+    useful = collective.nbytes * bus_factor(collective.operation, prediction.n_ranks)
+    stages = [Stage(name="raw link rate", bandwidth=binding.rate, reason=binding.link)]
+    rate = binding.rate
+    planned = planned_rate(choice)
+    if planned and binding is loads[-1]:
+        rate = planned
+        stages.append(
+            Stage(
+                name="library's channels",
+                bandwidth=rate,
+                reason="what the graph search laid out: channels x rate of one",
+            )
+        )
+    rate *= PAYLOAD.get(prediction.protocol, 1.0)
+    stages.append(
+        Stage(
+            name="protocol",
+            bandwidth=rate,
+            reason=f"{PAYLOAD.get(prediction.protocol, 1.0):.4g} of the bytes sent are data"
+            f" ({prediction.protocol or 'none'})",
+        )
+    )
+    rate *= useful / binding.nbytes
+    stages.append(
+        Stage(
+            name="algorithm",
+            bandwidth=rate,
+            reason=f"{prediction.algorithm} moves {binding.nbytes / collective.nbytes:.4g} S here,"
+            f" bus bandwidth counts {useful / collective.nbytes:.4g} S",
+        )
+    )
+    running = prediction.duration
+    parts = prediction.breakdown
+    transfer = parts.get(TRANSFER, 0.0)
+    # A transfer shorter than the planned rate allows is one that hides behind the hops: no stage of its own.
+    if transfer and useful / transfer <= rate:
+        stages.append(
+            Stage(
+                name="links in practice",
+                bandwidth=useful / transfer,
+                reason="what measurements leave of the planned rate while bytes flow",
+            )
+        )
+    running -= parts.get(LAUNCH, 0.0)
+    stages.append(
+        Stage(
+            name="hops",
+            bandwidth=useful / running,
+            reason="waiting for the first bytes to pass every hop, as far as it is not hidden",
+        )
+    )
+    stages.append(
+        Stage(
+            name="bus bandwidth",
+            bandwidth=prediction.bus_bandwidth,
+            reason="launch, before any byte flows",
+        )
+    )
+    return tuple(stages)
+
+
+def planned_rate(choice: Choice) -> BytesPerSecond:
+    """Channels times the rate of one channel as NCCL's graph search found them, bytes/s; 0 where it has no graph."""
+    facts = choice.facts
+    if not isinstance(facts, NcclFacts):
+        return 0.0
+    communicator = facts.communicator
+    graph = {
+        "ring": communicator.ring,
+        "tree": communicator.tree,
+        "nvls": communicator.nvls,
+        "nvls_tree": communicator.nvls,
+        "collnet_chain": communicator.collnet_chain,
+        "collnet_direct": communicator.collnet_direct,
+    }.get(choice.chosen.algorithm)
+    if graph is None:
+        return 0.0
+    one = graph.bw_intra if communicator.nodes == 1 else graph.bw_inter
+    return graph.channels * one * 1e9
+
+
+def switch_points(
+    choose: Callable[[Bytes], tuple[str, str]], *, low: Bytes = 8, high: Bytes = 8 * GIB
+) -> tuple[Switch, ...]:
+    """Sizes between `low` and `high` from which another (algorithm, protocol) is chosen, to the byte.
+
+    Powers of two are compared first, then each change is bisected; a choice that holds only between two powers
+    of two and is the same at both is not seen.
+    """
+    found: list[Switch] = []
+    size, before = low, choose(low)
+    while size < high:
+        following = min(2 * size, high)
+        after = choose(following)
+        found += _between(choose, size, before, following, after)
+        size, before = following, after
+    return tuple(found)
+
+
+def _between(
+    choose: Callable[[Bytes], tuple[str, str]],
+    low: Bytes,
+    before: tuple[str, str],
+    high: Bytes,
+    after: tuple[str, str],
+) -> list[Switch]:
+    if before == after:
+        return []
+    if high - low <= 1:
+        return [Switch(nbytes=high, before=before, after=after)]
+    middle = (low + high) // 2
+    chosen = choose(middle)
+    return _between(choose, low, before, middle, chosen) + _between(
+        choose, middle, chosen, high, after
+    )

@@ -1,0 +1,100 @@
+"""What a machine's records say, put for a reader: rates of GPUs and NICs, distances, a picture of the tree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from commsim.topology.capacity import (
+    Local,
+    host_ring_bandwidth,
+    nic_distance,
+    scale_up_bandwidth,
+    scale_up_links,
+)
+from commsim.topology.node import Gpu, NodeTopology
+from commsim.units import BytesPerSecond, format_rate
+
+# capacity.nic_distance's words, in nvidia-smi's letters.
+DISTANCES = {1: "PIX", 2: "PXB", 3: "PHB", 4: "SYS"}
+
+
+def gpu_rate(node: NodeTopology, local: Local) -> BytesPerSecond:
+    """What each of these GPUs can send to the others, bytes/s: over NVLink or xGMI, else a ring over PCIe."""
+    return scale_up_bandwidth(node, local) or host_ring_bandwidth(node, local)
+
+
+def distance(node: NodeTopology, gpu: int, nic: int) -> str:
+    """How far a NIC is from a GPU: PIX (one switch), PXB (several), PHB (the CPU), SYS (another CPU), ? (unknown)."""
+    return DISTANCES.get(nic_distance(node, gpu, nic)[1], "?")
+
+
+def scale_up_words(node: NodeTopology, gpu: Gpu) -> str:
+    """`450 GB/s NVLink to the NVSwitch`; "" for a GPU without such links."""
+    rate = sum(scale_up_links(node).get(gpu.name, {}).values())
+    if not rate:
+        return ""
+    kinds = {link.kind for link in node.links if gpu.name in (link.source, link.target)}
+    through = " to the NVSwitch" if node.nvswitch is not None else ""
+    return f"{format_rate(rate)} {'xGMI' if 'xgmi' in kinds else 'NVLink'}{through}"
+
+
+def picture(node: NodeTopology) -> tuple[str, ...]:
+    """The machine as a tree of text: CPUs, switches, GPUs and NICs, each with the rate of its link up, per direction."""
+    above = {link.source: link.target for link in node.links if link.kind == "pcie"}
+    gpus = {gpu.name for gpu in node.gpus}
+    for link in node.links:
+        if link.kind == "c2c":
+            gpu, cpu = sorted((link.source, link.target), key=lambda end: end not in gpus)
+            above.setdefault(gpu, cpu)
+    devices = dict.fromkeys(
+        [switch.name for switch in node.switches]
+        + [gpu.name for gpu in node.gpus]
+        + [nic.card for nic in node.nics]
+    )
+    below: dict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        if device in above:
+            below[above[device]].append(device)
+    tops = [cpu.name for cpu in node.cpus] + [d for d in devices if d not in above]
+    lines: list[str] = []
+    for top in tops:
+        lines += [_label(node, top), *_branches(node, top, below, "")]
+    return tuple(lines)
+
+
+def _branches(
+    node: NodeTopology, top: str, below: Mapping[str, list[str]], indent: str
+) -> list[str]:
+    lines: list[str] = []
+    children = below.get(top, [])
+    for index, child in enumerate(children):
+        last = index == len(children) - 1
+        lines.append(f"{indent}{'└─ ' if last else '├─ '}{_label(node, child)}")
+        lines += _branches(node, child, below, indent + ("   " if last else "│  "))
+    return lines
+
+
+def _label(node: NodeTopology, device: str) -> str:
+    """A device's line in the picture: its name, what it is, and its links."""
+    words = [device]
+    words += [f"({c.vendor} {c.arch}, NUMA {c.numa})" for c in node.cpus if c.name == device]
+    words += [f"({gpu.part})" for gpu in node.gpus if gpu.name == device and gpu.part]
+    links = [
+        f"{format_rate(link.bandwidth) if link.bandwidth else 'unknown'}"
+        f" {'C2C' if link.kind == 'c2c' else 'PCIe'}"
+        for link in node.links
+        if (link.kind == "pcie" and link.source == device)
+        or (
+            (link.kind == "c2c" and device in (link.source, link.target))
+            and any(gpu.name == device for gpu in node.gpus)
+        )
+    ]
+    links += [w for gpu in node.gpus if gpu.name == device and (w := scale_up_words(node, gpu))]
+    ports = [f"{nic.name} {format_rate(nic.rate)}" for nic in node.nics if nic.card == device]
+    text = " ".join(words)
+    if links:
+        text += f": {', '.join(links)}"
+    if ports:
+        text += f"; ports {', '.join(ports)}"
+    return text
