@@ -1,0 +1,249 @@
+"""From a collective, a candidate and NCCL's layout to the numbers the formulas take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+
+from commsim.collectives.collective import REDUCTIONS, Collective
+from commsim.libraries.library import Candidate
+from commsim.libraries.nccl.facts import NcclFacts
+from commsim.libraries.nccl.graph import PathType
+from commsim.topology import capacity
+from commsim.topology.cluster import Cluster
+from commsim.topology.placement import Placement
+from commsim.units import KIB, MIB, BytesPerSecond
+
+Tags = tuple[tuple[str, str], ...]
+
+NO_LIMIT = 1e18
+"""Stands for a link that is not in the way (bytes/s)."""
+
+GENERATIONS = {
+    70: "volta", 72: "volta", 75: "turing", 80: "ampere", 86: "ampere-pcie", 87: "ampere-pcie",
+    89: "ada", 90: "hopper", 100: "blackwell", 103: "blackwell", 120: "blackwell-pcie",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The group's machine as the formulas see it; rates in bytes/s per direction.
+
+    link: what one GPU sends to its neighbours, by NCCL's figures. net: usable NICs of the poorest domain together;
+    ring_net: of them, those that the ring's channels use; one_nic: one GPU's own share of them. raw_link, raw_net:
+    data-sheet rates, for the bound. cut: network rate per domain when every domain talks to all others at once.
+    """
+
+    link: BytesPerSecond
+    raw_link: BytesPerSecond
+    net: BytesPerSecond
+    ring_net: BytesPerSecond
+    one_nic: BytesPerSecond
+    cut: BytesPerSecond
+    nics: int
+    channels: int
+    tags: Tags
+    link_name: str
+    net_name: str
+
+
+def generation(cluster: Cluster) -> str:
+    """The GPU family whose constants apply."""
+    gpu = cluster.node.gpus[0]
+    if gpu.capability:
+        return GENERATIONS.get(gpu.capability, "unknown")
+    name = gpu.part.upper()
+    for prefix, family in (
+        ("MI2", "cdna2"),
+        ("MI30", "cdna3"),
+        ("MI32", "cdna3"),
+        ("MI35", "cdna4"),
+    ):
+        if name.startswith(prefix):
+            return family
+    return "unknown"
+
+
+@lru_cache(maxsize=4096)
+def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
+    """The machine of a group, from the topology and from what the graph search found."""
+    comm, placement = facts.communicator, facts.placement
+    shape = placement.domain_shapes[0][0]
+    local = shape[0]
+    crossing = comm.nodes > 1
+    ring = comm.ring
+    gb = 1e9
+    vendor = "amd" if comm.max_capability == 0 else "nvidia"
+    raw_link, link, link_name = NO_LIMIT, NO_LIMIT, "none"
+    if placement.max_per_domain > 1:
+        scale_up = (
+            capacity.scale_up_bandwidth(cluster.node, local)
+            if len(local) > 1 or cluster.hosts_per_domain > 1
+            else 0.0
+        )
+        over_nvlink = ring.type_intra <= PathType.NVB or (
+            cluster.hosts_per_domain > 1 and cluster.node.nvswitch is not None
+        )
+        if over_nvlink and scale_up:
+            link_name = "xgmi" if vendor == "amd" else "nvlink"
+            raw_link = scale_up
+            link = scale_up if vendor == "amd" else min(comm.total_bw * gb, scale_up)
+        else:
+            link_name = "pcie"
+            raw_link = capacity.pcie_bandwidth(cluster.node, local[0]) or NO_LIMIT
+            link = min(ring.channels * ring.bw_intra * gb, raw_link)
+    net = ring_net = one_nic = cut = NO_LIMIT
+    attach, net_name, nics = "none", "none", 0
+    if crossing:
+        usable = [
+            sum(capacity.network_bandwidth(cluster.node, hosts) for hosts in s)
+            for s, _ in placement.domain_shapes
+        ]
+        net = min(usable)
+        per_host = [
+            capacity.network_bandwidth(cluster.node, h) / len(h) for h, _ in placement.hosts_by_set
+        ]
+        nic = cluster.node.nics[0]
+        nics = max(1, round(net / nic.rate))
+        one_nic = max(min(per_host), min(nic.rate, net)) if nics else net
+        distinct = {e for pair in ring.nets for e in pair}
+        ring_net = net
+        if distinct and cluster.hosts_per_domain > 1:
+            ring_net = min(net, len(distinct) * nic.rate)
+        cut = net / max(1.0, cluster.fabric.oversubscription)
+        net_name = cluster.fabric.transport
+        if not nic.gpudirect:
+            attach = "host"
+        elif ring.type_inter == PathType.P2C:
+            attach = "c2c"
+        elif ring.type_inter <= PathType.PXN:
+            attach = "switch"
+        else:
+            attach = "root"
+    family = generation(cluster)
+    tags = (
+        ("generation", family), ("vendor", vendor), ("link", link_name),
+        ("transport", net_name), ("attach", attach), ("pair", f"{family}/{net_name}"),
+    )  # fmt: skip
+    return Machine(
+        link=link, raw_link=raw_link, net=net, ring_net=ring_net, one_nic=one_nic, cut=cut, nics=nics,
+        channels=max(1, comm.coll_channels), tags=tags, link_name=link_name, net_name=net_name,
+    )  # fmt: skip
+
+
+def _nvls_chunk(nbytes: float, lanes: float, nodes: int) -> float:
+    """Bytes of one NVLS chunk, smoothed: NCCL doubles it from 16 KiB at 2 chunks a lane to 128 KiB at 64
+    (docs/models.md, "NVLS"); between the steps we interpolate so that more bytes never take less time."""
+    most = 128 * KIB if nodes < 4 else 64 * KIB
+    per_lane = nbytes / lanes
+    points = ((32 * KIB, 16 * KIB), (512 * KIB, 64 * KIB), (8 * MIB, 128 * KIB))
+    if per_lane <= points[0][0]:
+        return min(most, points[0][1])
+    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+        if per_lane <= x1:
+            t = math.log(per_lane / x0) / math.log(x1 / x0)
+            return min(most, y0 * (y1 / y0) ** t)
+    return min(most, points[-1][1])
+
+
+THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
+THRESHOLD = {"LL": 8, "LL128": 8, "Simple": 64}
+
+
+def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: Machine) -> Any:
+    """What FORMULAS[candidate.algorithm] needs, as a namespace of numbers."""
+    placement, comm = facts.placement, facts.communicator
+    n, nodes = placement.n, comm.nodes
+    op, algorithm, protocol = collective.operation, candidate.algorithm, candidate.protocol
+    nbytes = float(max(collective.nbytes, 1)) if op != "barrier" else float(collective.itemsize)
+    local_ranks = placement.max_per_domain
+    crosses = 1.0 if nodes > 1 else 0.0
+    f = SimpleNamespace(
+        n=float(n), nodes=float(nodes), local_ranks=float(local_ranks), nbytes=nbytes,
+        crosses=crosses, link=m.link, net=m.ring_net, channels=float(m.channels),
+        protocol_name=protocol.lower(), algorithm_name=algorithm, wire_weight=1.0,
+        channel_share=1.0,
+        narrow_reduction=0.0,
+    )  # fmt: skip
+    if collective.itemsize == 1 and op in REDUCTIONS:
+        f.narrow_reduction = 0.5 if op == "all_reduce" else 1.0
+    depth = math.log2(nodes) if nodes > 1 else 0.0
+    if algorithm == "ring":
+        _ring(f, op, n, nodes, protocol, m)
+    elif algorithm == "tree":
+        f.hops_local = 2.0 * (local_ranks - 1)
+        f.hops_net = 2.0 * math.ceil(depth)
+        f.net_passes = 1.0 if nodes <= 2 else 2.0
+        f.tree_cap = _tree_cap(comm.max_capability, nodes, comm.tree.channels)
+        f.fill_bytes = min(nbytes / m.channels, 512 * KIB if protocol == "Simple" else 32 * KIB)
+    elif algorithm in ("nvls", "nvls_tree"):
+        f.lanes = float(
+            max(1, comm.nvls_channels or 16)
+            * max(1, comm.nvls.channels if comm.nvls else local_ranks)
+        )
+        f.chunk = _nvls_chunk(nbytes, f.lanes, nodes)
+        f.hops_net = 2.0 * math.ceil(depth) if algorithm == "nvls_tree" else 2.0 * crosses
+        f.net_passes = (1.0 if nodes <= 2 else 2 * (n - 1) / n) if algorithm == "nvls_tree" else 1.0
+        if op in ("all_gather", "reduce_scatter"):
+            f.net_passes = (nodes - 1) / nodes
+        f.net = m.net
+    elif algorithm.startswith("collnet"):
+        f.hops_local = 2.0 if algorithm == "collnet_direct" else 2.0 * (local_ranks - 1)
+        f.hops_net = 2.0
+        f.net_passes = 1.0 if op == "all_reduce" else (nodes - 1) / nodes
+        f.net = m.net
+    elif algorithm == "pat":
+        f.hops_net, f.steps = max(1.0, depth), float(n - 1)
+    else:
+        _point_to_point(f, collective, placement, nodes, m)
+    return f
+
+
+def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> None:
+    reduce_and_gather = op in ("all_reduce", "barrier")
+    if op in ("broadcast", "reduce"):
+        hops, f.steps, f.copies = n - 1, float(n), 0.0
+        f.hops_net = float(max(0, nodes - 1))
+    else:
+        hops = 2 * (n - 1) if reduce_and_gather else n - 1
+        f.steps, f.copies = float(hops), 1.0
+        f.hops_net = float((2 * nodes if reduce_and_gather else nodes) if nodes > 1 else 0)
+    f.hops_net = min(f.hops_net, float(hops))
+    f.hops_local = float(hops) - f.hops_net
+    used = min(m.channels, max(1.0, f.nbytes / (THREADS[protocol] * THRESHOLD[protocol])))
+    f.piece_per_channel = min(f.nbytes / (n * used), 2.0 * MIB)
+    if m.link_name == "pcie":
+        f.copies = 0.0
+
+
+def _tree_cap(capability: int, nodes: int, channels: int) -> float:
+    from commsim.libraries.nccl.constants import tree_bandwidth_per_channel
+
+    return tree_bandwidth_per_channel(capability, nodes) * 1e9 * channels * 0.5
+
+
+def _point_to_point(f: Any, c: Collective, placement: Placement, nodes: int, m: Machine) -> None:
+    n, p = placement.n, placement.max_per_domain
+    op = c.operation
+    f.self_bytes = 0.0
+    if op == "all_to_all":
+        each = f.nbytes / n
+        f.peers_local, f.peers_remote = float(p - 1), float(n - p)
+        f.local_bytes, f.self_bytes = each * (p - 1), each
+        f.net_bytes, f.net = each * p * (n - p), min(m.net, m.cut)
+    elif op in ("gather", "scatter"):
+        each = f.nbytes / n
+        f.peers_local, f.peers_remote = float(p - 1), float(n - p)
+        f.local_bytes, f.self_bytes = each * (n - 1), each
+        f.net_bytes, f.net = each * (n - p), m.net
+    else:
+        f.peers_local, f.peers_remote = (1.0, 0.0) if p > 1 else (0.0, 0.0)
+        f.local_bytes = f.nbytes if p > 1 else 0.0
+        if nodes > 1:
+            f.peers_remote = 1.0
+        f.net_bytes, f.net = f.nbytes, m.one_nic
+    if f.local_bytes == 0.0 and m.link >= NO_LIMIT:
+        f.self_bytes = 0.0

@@ -1,0 +1,290 @@
+"""`python -m validation.fit`: fits the NCCL/RCCL constants to the published measurements and writes the shipped profile.
+
+Minimises, over ln(constants) and their deviations, the robust sum of squared ln(predicted / measured), every
+platform weighing the same, plus the priors of validation/priors.py. Then refits with each platform left out, from
+which come the left-out error and the intervals.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from commsim.cost import nccl as nccl_cost
+from commsim.cost.features import features, machine
+from commsim.cost.formulas import FORMULAS
+from commsim.cost.profile import Constant, Profile, Spread
+from validation.priors import PRIORS
+from validation.published import Point, read_points
+
+Array = NDArray[np.float64]
+
+NOISE = 0.08
+"""Scale of ln(predicted / measured) below which a residual counts squared, above which linearly."""
+EFFECTIVE = 60.0
+"""Points of one platform are not independent: together they weigh as this many."""
+LEAST_TRUSTED = {"ALCF Polaris (HPE Apollo 6500 Gen10+)": 0.5}
+"""Platforms whose residuals are not hardware (environment noise), with their weight."""
+
+
+@dataclass
+class Group:
+    """Points of one formula and protocol, as arrays."""
+
+    formula: Any
+    rows: NDArray[np.int64]
+    f: SimpleNamespace
+    tags: list[dict[str, str]]
+    floor: Array
+    names: tuple[str, ...] = ()
+    index: dict[str, list[NDArray[np.int64]]] | None = None
+
+
+class Parameters:
+    """All ln(constants) and ln(factors) as one vector; position 0 is a constant zero."""
+
+    def __init__(self, groups: list[Group]) -> None:
+        self.keys: list[tuple[str, str, str]] = []
+        self.mean: list[float] = []
+        self.sd: list[float] = []
+        self.place: dict[tuple[str, str, str], int] = {}
+        for name, prior in PRIORS.items():
+            self._add((name, "", ""), float(np.log(prior.value)), prior.sd)
+        present: dict[str, set[str]] = defaultdict(set)
+        for g in groups:
+            for tags in g.tags:
+                for kind, tag in tags.items():
+                    present[kind].add(tag)
+        for name, prior in PRIORS.items():
+            for kind, sd in prior.by.items():
+                for tag in sorted(present[kind] - {"none"}):
+                    self._add((name, kind, tag), 0.0, sd)
+        for g in groups:
+            g.index = {
+                name: [
+                    np.array([self.place.get((name, kind, t.get(kind, "")), -1) for t in g.tags])
+                    for kind in PRIORS[name].by
+                ]
+                for name in PRIORS
+            }
+
+    def _add(self, key: tuple[str, str, str], mean: float, sd: float) -> None:
+        self.place[key] = len(self.keys)
+        self.keys.append(key)
+        self.mean.append(mean)
+        self.sd.append(sd)
+
+
+class Lazy(Mapping[str, Any]):
+    """Constants of a group's points under a parameter vector, worked out when a formula asks."""
+
+    def __init__(self, theta: Array, p: Parameters, g: Group) -> None:
+        self.theta = np.append(theta, 0.0)
+        self.p, self.g = p, g
+        self.used: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.used:
+            assert self.g.index is not None
+            total: Any = self.theta[self.p.place[name, "", ""]]
+            for column in self.g.index[name]:
+                total = total + self.theta[column]
+            low, high = PRIORS[name].limits
+            self.used[name] = np.clip(np.exp(total), low, high)
+        return self.used[name]
+
+    def __iter__(self) -> Any:
+        return iter(PRIORS)
+
+    def __len__(self) -> int:
+        return len(PRIORS)
+
+
+def build(points: list[Point]) -> list[Group]:
+    """Points sorted by formula, with the library's own choice of algorithm and protocol."""
+    sorted_: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for i, point in enumerate(points):
+        choice = point.library.choose(point.collective, point.cluster)
+        m = machine(point.cluster, choice.facts)
+        f = features(point.collective, choice.chosen, choice.facts, m)
+        floor = (
+            nccl_cost.SINGLE_LAUNCH * choice.facts.placement.max_per_host
+            if choice.facts.launch == "single"
+            else 0.0
+        )
+        sorted_[choice.chosen.algorithm, choice.chosen.protocol].append((i, f, dict(m.tags), floor))
+    groups = []
+    for (algorithm, _), rows in sorted_.items():
+        joined = SimpleNamespace()
+        for name, value in vars(rows[0][1]).items():
+            if isinstance(value, str):
+                setattr(joined, name, value)
+            else:
+                setattr(joined, name, np.array([getattr(r[1], name) for r in rows]))
+        groups.append(
+            Group(
+                formula=FORMULAS[algorithm],
+                rows=np.array([r[0] for r in rows]),
+                f=joined,
+                tags=[r[2] for r in rows],
+                floor=np.array([r[3] for r in rows]),
+            )
+        )
+    return groups
+
+
+def predict_all(theta: Array, p: Parameters, groups: list[Group], n: int) -> Array:
+    out = np.empty(n)
+    for g in groups:
+        parts = g.formula(g.f, Lazy(theta, p, g))
+        out[g.rows] = np.maximum(sum(parts.values()), g.floor)
+    return out
+
+
+def _robust(r: Array) -> Array:
+    z = (r / NOISE) ** 2
+    return np.sign(r) * np.sqrt(2 * (np.sqrt(1 + z) - 1))
+
+
+@dataclass
+class Fit:
+    theta: Array
+    error: Array
+    predicted: Array
+
+
+class Fitter:
+    def __init__(self, points: list[Point]) -> None:
+        self.points = points
+        self.groups = build(points)
+        self.p = Parameters(self.groups)
+        self.measured = np.array([pt.measured for pt in points])
+        self.platform = np.array([pt.platform for pt in points])
+        self.platforms = sorted(set(self.platform))
+        self.weight = np.zeros(len(points))
+        for name in self.platforms:
+            mine = self.platform == name
+            trust = LEAST_TRUSTED.get(name, 1.0)
+            self.weight[mine] = trust * np.sqrt(min(1.0, EFFECTIVE / mine.sum()))
+        self.mean = np.array(self.p.mean)
+        self.sd = np.array(self.p.sd)
+
+    def fit(self, leave_out: str | None = None, start: Array | None = None, steps: int = 40) -> Fit:
+        weight = np.where(self.platform == leave_out, 0.0, self.weight)
+        logm = np.log(self.measured)
+
+        def residuals(theta: Array) -> Array:
+            with np.errstate(all="ignore"):
+                predicted = predict_all(theta, self.p, self.groups, len(logm))
+            r = np.nan_to_num(np.log(predicted) - logm, nan=10.0, posinf=10.0, neginf=-10.0)
+            return np.concatenate([_robust(r) * weight, (theta - self.mean) / self.sd])
+
+        def jacobian(theta: Array) -> Array:
+            base = residuals(theta)
+            out = np.empty((len(base), len(theta)))
+            for i in range(len(theta)):
+                moved = theta.copy()
+                moved[i] += 1e-5
+                out[:, i] = (residuals(moved) - base) / 1e-5
+            return out
+
+        solution = least_squares(
+            residuals, self.mean if start is None else start, jac=jacobian, max_nfev=steps, x_scale=self.sd,
+            ftol=1e-5, xtol=1e-5,
+        )  # fmt: skip
+        try:
+            error = np.sqrt(np.diag(np.linalg.inv(solution.jac.T @ solution.jac)))
+        except np.linalg.LinAlgError:
+            error = np.full(len(solution.x), np.nan)
+        return Fit(solution.x, error, predict_all(solution.x, self.p, self.groups, len(logm)))
+
+    def headline(self, predicted: Array) -> tuple[float, dict[str, float]]:
+        ape = np.abs(predicted / self.measured - 1)
+        by = {name: float(np.median(ape[self.platform == name])) for name in self.platforms}
+        return float(np.mean(list(by.values()))), by
+
+    def leave_one_out(self, full: Fit) -> Array:
+        out = np.empty(len(self.points))
+        for i, name in enumerate(self.platforms):
+            print(f"  left out {i + 1}/{len(self.platforms)}: {name}", file=sys.stderr)
+            mine = self.platform == name
+            out[mine] = self.fit(name, full.theta, steps=12).predicted[mine]
+        return out
+
+
+def _class(point: Point) -> str:
+    facts = point.library.choose(point.collective, point.cluster).facts
+    nodes = "multi-node" if facts.communicator.nodes > 1 else "one node"  # type: ignore[attr-defined]
+    return f"{nodes}/{nccl_cost.regime(point.collective.nbytes)}"
+
+
+def spreads(fitter: Fitter, left_out: Array) -> dict[str, Spread]:
+    """Weighted 10 % and 90 % quantiles of ln(measured / left-out prediction) by class, every platform weighing the same."""
+    r = np.log(fitter.measured / left_out)
+    classes = np.array([_class(p) for p in fitter.points])
+    out = {}
+    for name in ["all", *sorted(set(classes))]:
+        mine = np.ones(len(r), bool) if name == "all" else classes == name
+        w = np.zeros(len(r))
+        for platform in fitter.platforms:
+            both = mine & (fitter.platform == platform)
+            if both.any():
+                w[both] = 1 / both.sum() ** 0.5
+        order = np.argsort(r[mine])
+        c = np.cumsum(w[mine][order])
+        c = (c - c[0] / 2) / c[-1]
+        low, high = np.interp([0.1, 0.9], c, r[mine][order])
+        out[name] = Spread(
+            low=float(min(low, -0.01)), high=float(max(high, 0.01)), points=int(mine.sum())
+        )
+    return out
+
+
+def to_profile(fitter: Fitter, fit: Fit, left_out: Array) -> Profile:
+    p, n = fitter.p, len(fitter.points)
+    birth = (
+        f"fit of {datetime.date.today()} to {n} published points of {len(fitter.platforms)} platforms "
+        "(validation/published, python -m validation.fit); prior: "
+    )
+    constants = {}
+    for name, prior in PRIORS.items():
+        at = p.place[name, "", ""]
+        by: dict[str, dict[str, float]] = {}
+        for (other, kind, tag), i in p.place.items():
+            if other == name and kind:
+                by.setdefault(kind, {})[tag] = float(np.exp(fit.theta[i]))
+        constants[name] = Constant(
+            value=float(np.clip(np.exp(fit.theta[at]), *prior.limits)) if not by else float(np.exp(fit.theta[at])),
+            unit=prior.unit, meaning=prior.meaning, birthplace=birth + prior.source,
+            error=float(fit.error[at]), by=by, limits=prior.limits,
+        )  # fmt: skip
+    tags: dict[str, set[str]] = defaultdict(set)
+    nodes = ranks = 0
+    for point in fitter.points:
+        facts: Any = point.library.choose(point.collective, point.cluster).facts
+        for kind, tag in machine(point.cluster, facts).tags:
+            tags[kind].add(tag)
+        nodes = max(nodes, facts.communicator.nodes)
+        ranks = max(ranks, facts.placement.n)
+    fitted = {kind: tuple(sorted(v - {"none"})) for kind, v in sorted(tags.items())}
+    fitted |= {
+        "max_nodes": (str(nodes),), "max_ranks": (str(ranks),),
+        "operations": tuple(sorted({pt.collective.operation for pt in fitter.points})),
+        "platforms": tuple(fitter.platforms),
+    }  # fmt: skip
+    return Profile(
+        name="nccl",
+        source="published nccl-tests and rccl-tests results, validation/published/logs.csv",
+        constants=constants,
+        spreads=spreads(fitter, left_out),
+        fitted=fitted,
+    )
