@@ -1,4 +1,4 @@
-"""The layers of ARCHITECTURE.md, read from the imports themselves, and what else every module keeps to."""
+"""The layers of ARCHITECTURE.md, read from the imports, and what else every module keeps to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import commsim
 PACKAGE = Path(commsim.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-# Bottom up. A part may import from lower layers and, where that makes no circle, from its neighbours.
+# Bottom up. A part imports from lower layers and, where that makes no circle, its neighbours.
 LAYERS = (
     ("units", "errors"),
     ("topology",),
@@ -65,7 +65,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """Every module that a file imports, anywhere in it: in functions and under TYPE_CHECKING too."""
+    """Every module that a file imports, in functions and under TYPE_CHECKING too."""
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""The arguments that commands share, and their text turned into a question: operation, group, cluster, library."""
+"""The arguments that commands share, and their text turned into a question."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ClusterText = Annotated[
     str,
     typer.Argument(
         metavar="CLUSTER",
-        help="A preset (`commsim topo --list`), a cluster .toml, an NCCL topology .xml, or the text of"
-        " `nvidia-smi topo -m` / `rocm-smi --showtopo`.",
+        help="A preset (`commsim topo --list`), a cluster .toml, an NCCL topology .xml, or the text"
+        " of `nvidia-smi topo -m` / `rocm-smi --showtopo`.",
         show_default=False,
     ),
 ]
@@ -82,7 +82,7 @@ DTYPE_NAMES = {
 
 
 def read_operation(text: str) -> str:
-    """torch.distributed's name of an operation, from alltoall, sendrecv, AllReduce, all_reduce_perf and the like."""
+    """torch.distributed's name of an operation, from alltoall, AllReduce, all_reduce_perf too."""
     plain = re.sub(r"[-_ ]", "", text.lower().removesuffix("_perf"))
     plain = re.sub(r"(intotensor|tensor|single)$", "", plain)
     for name in OPERATIONS:
@@ -109,7 +109,7 @@ def read_ranks(text: str | None) -> tuple[int, ...] | None:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
             raise CollectiveError(
-                f"--ranks: expected ranks and ranges such as 0-7,16, got {piece.strip()!r} in {text!r}"
+                f"--ranks: expected ranks such as 0-7,16, got {piece.strip()!r} in {text!r}"
             )
         ranks.extend(range(first, last + 1))
     return tuple(ranks)
@@ -174,7 +174,7 @@ def read_profile(path: Path | None) -> Profile | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked at every size: an operation of a group of ranks on a cluster through a library."""
+    """What is asked at every size: an operation, a group, a cluster, a library."""
 
     operation: str
     cluster: Cluster
@@ -217,7 +217,7 @@ def question(
     redop: str = "sum",
     profile: Path | None = None,
 ) -> Question:
-    """The question that a command line asks; raises a CommsimError on the first thing it cannot read."""
+    """The question that a command line asks; a CommsimError on what it cannot read."""
     name = read_operation(operation)
     machines = read_cluster(cluster, nodes=nodes, settings=settings, gpu=gpu)
     return Question(

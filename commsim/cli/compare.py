@@ -45,7 +45,7 @@ def compare(
     profile: a.ProfilePath = None,
     json: a.Json = False,
 ) -> None:
-    """One operation on two clusters side by side: times, ratio, what the difference is due to, price if known.
+    """One operation on two clusters: times, ratio, what the difference is due to, price if known.
 
     Example: commsim compare dgx-a100 dgx-h100 all_reduce --size 1GiB --nodes 4
 
@@ -148,7 +148,8 @@ def _print_causes(pair: tuple[Prediction, Prediction], found: list[Cause]) -> No
         else:
             hourly = prediction.cluster.price_per_gpu_hour
             print(
-                f"{letter}: {hourly:g} USD per GPU hour, {1e6 * money:.4g} USD per million operations"
+                f"{letter}: {hourly:g} USD per GPU hour,"
+                f" {1e6 * money:.4g} USD per million operations"
             )
 
 

@@ -30,7 +30,7 @@ def explain(
     gpu: a.GpuName = None,
     json: a.Json = False,
 ) -> None:
-    """Every candidate with its time, why one wins, switch points, bytes per link, and where the bandwidth goes.
+    """Every candidate and why one wins, switch points, bytes per link, where the bandwidth goes.
 
     Example: commsim explain dgx-h100 all_reduce --size 2MiB --nodes 2
 
@@ -79,8 +79,9 @@ def _pair(algorithm: str, protocol: str) -> str:
 def ordered(prediction: Prediction) -> list[Alternative]:
     """The chosen candidate, then the available ones by time, then those ruled out."""
     return sorted(
-        prediction.alternatives, key=lambda c: (not _is_chosen(c, prediction), not c.available, c.duration)
-    )  # fmt: skip
+        prediction.alternatives,
+        key=lambda c: (not _is_chosen(c, prediction), not c.available, c.duration),
+    )
 
 
 def _is_chosen(candidate: Alternative, prediction: Prediction) -> bool:

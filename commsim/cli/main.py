@@ -1,4 +1,4 @@
-"""The command `commsim`: finds the command asked for, runs it, turns errors into one line and exit code 2."""
+"""The command `commsim`: runs the command asked for; an error is one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import commsim.cli
 from commsim import __version__
 from commsim.errors import CommsimError, UnknownNameError
 
-# Every bad command line is a UsageError; Typer has it from Click, or from a copy of its own, by release.
+# Every bad command line is a UsageError, which Typer has from Click or from a copy of its own.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 BAD_INPUT = 2
 HELP = """Predicts what GPU communication costs, on hardware you need not have.
@@ -24,7 +24,7 @@ Exit codes: 0 ok, 2 bad input (one line on stderr says what to do)."""
 
 
 def command_names() -> tuple[str, ...]:
-    """Every command, in alphabetical order: the modules of commsim.cli but this one and the private ones."""
+    """Every command, sorted: the modules of commsim.cli but this one and the private ones."""
     modules = (m.name for m in pkgutil.iter_modules(commsim.cli.__path__))
     return tuple(sorted(n for n in modules if n != "main" and not n.startswith("_")))
 

@@ -36,7 +36,7 @@ def sweep(
     gpu: a.GpuName = None,
     json: a.Json = False,
 ) -> None:
-    """The table that nccl-tests prints, with low and high of the 80 % interval, algorithm, protocol, channels.
+    """The table that nccl-tests prints, with the 80 % interval, algorithm, protocol and channels.
 
     Example: commsim sweep dgx-h100 all_reduce --nodes 2 -b 8 -e 8G -f 2
 

@@ -1,4 +1,4 @@
-"""`commsim topo`: what was understood of a preset or file: devices, links, distances, fabric, cuts, a picture."""
+"""`commsim topo`: what was understood of a preset or file, in figures and as a picture."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def topo(
     every: Annotated[bool, typer.Option("--list", help="List the presets.")] = False,
     json: a.Json = False,
 ) -> None:
-    """What was understood: devices, links with their bandwidth per direction, NIC distances, fabric, a picture.
+    """What was understood: devices, links with their rates per direction, NIC distances, a picture.
 
     Example: nvidia-smi topo -m > mine.txt && commsim topo mine.txt --gpu H100-SXM5-80GB
 
@@ -61,7 +61,7 @@ def topo(
             for i, gpu in enumerate(node.gpus)
         ]
         print_table(
-            "distance from GPU to NIC (PIX: one switch, PXB: several, PHB: the CPU, SYS: another CPU)",
+            "GPU to NIC distance (PIX: a switch, PXB: several, PHB: the CPU, SYS: another CPU)",
             ("", *(nic.name for nic in node.nics)),
             rows,
         )
@@ -69,7 +69,7 @@ def topo(
 
 
 def _cuts(cluster: Cluster) -> dict[str, BytesPerSecond]:
-    """What can leave one node, and flow between two halves of the machines, bytes/s in one direction."""
+    """What can leave one node, and flow between the halves of the cluster, bytes/s one way."""
     size, total = cluster.gpus_per_node, cluster.n_ranks
     half = cluster.nodes // 2 * size if cluster.nodes > 1 else total // 2
     cuts = {}

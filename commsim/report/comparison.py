@@ -16,7 +16,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One attribute of the first cluster set to the second's: what it was and becomes, and the duration (s) then.
+    """One attribute of the first cluster set to the second's, and the duration (s) then.
 
     duration is nan where a machine with only this change cannot exist; `reason` says why.
     """
@@ -31,10 +31,10 @@ class Cause:
 def causes(
     first: Cluster, second: Cluster, duration: Callable[[Cluster], Seconds]
 ) -> tuple[Cause, ...]:
-    """Every attribute in which two clusters differ, each swapped alone into the first; `duration` predicts one.
+    """The attributes in which two clusters differ, each swapped alone into the first.
 
-    The effects need not multiply to the whole: the slowest resource decides, so a change may show only
-    together with another.
+    `duration` predicts one cluster (s). The effects need not multiply to the whole: the slowest
+    resource decides, so a change may show only together with another.
     """
     found = []
     for attribute, before, after, change in _differences(first, second):
@@ -96,7 +96,7 @@ def _nics(cluster: Cluster) -> str:
 
 
 def _with_machine(cluster: Cluster, other: Cluster) -> Cluster:
-    """The first cluster with the second's machine, but with as many NICs, of the first's rates, as it had."""
+    """The first cluster with the second's machine, whose NICs get the first's rates."""
     node = _nics_like(other.node, cluster.node)
     return replace(
         cluster, node=node, gpu=other.gpu, interconnect=other.interconnect,
@@ -112,7 +112,7 @@ def _with_nics(cluster: Cluster, other: Cluster) -> Cluster:
 
 
 def _nics_like(node: NodeTopology, model: NodeTopology) -> NodeTopology:
-    """`node` with the rates and GPUDirect of `model`'s NICs, which only equal counts can take over one by one."""
+    """`node` with the rates and GPUDirect of `model`'s NICs, where it has as many."""
     if len(node.nics) != len(model.nics):
         raise CommsimError(
             f"{len(node.nics)} NICs cannot stand for {len(model.nics)}: their slots differ"
@@ -128,6 +128,6 @@ def _nics_like(node: NodeTopology, model: NodeTopology) -> NodeTopology:
 
 
 def cost_per_operation(cluster: Cluster, n_ranks: int, duration: Seconds) -> float | None:
-    """Money that the group's GPUs cost while the operation runs; None where the price is not known."""
+    """What the group's GPUs cost while the operation runs; None where no price is known."""
     price = cluster.price_per_gpu_hour
     return None if price is None else price * n_ranks * duration / SECONDS_PER_HOUR

@@ -1,4 +1,4 @@
-"""Why a prediction is what it is: bytes on each kind of link, the way from link rate to bus bandwidth, switch points."""
+"""Why a prediction is what it is: bytes per link, from link rate to bus rate, switch points."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from commsim.topology.capacity import network_bandwidth
 from commsim.topology.placement import place
 from commsim.units import GIB, Bytes, BytesPerSecond, Seconds
 
-# Bytes of data in a byte sent: LL sends a 4-byte flag after every 4 bytes, LL128 one of 8 after every 120
-# (NVIDIA, nccl src/device/prims_ll.h and prims_ll128.h).
+# Bytes of data in a byte sent: LL sends a 4-byte flag after every 4 bytes, LL128 one of 8 after
+# every 120 (NVIDIA, nccl src/device/prims_ll.h and prims_ll128.h).
 PAYLOAD = {"LL": 1 / 2, "LL128": 120 / 128, "Simple": 1.0}
 # Parts of a breakdown: before any byte flows, and while bytes flow.
 LAUNCH, TRANSFER = "launch", "transfer"
@@ -24,7 +24,7 @@ LAUNCH, TRANSFER = "launch", "transfer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Bytes over one kind of link in its busier direction, and its rate in bytes/s (0: not known)."""
+    """Bytes over a kind of link in its busier direction; its rate in bytes/s (0: not known)."""
 
     link: str
     nbytes: float
@@ -38,7 +38,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One stage of the way from the raw link rate to the bus bandwidth, bytes/s after it, and what it stands for."""
+    """One stage from raw link rate to bus bandwidth: bytes/s after it, and what it stands for."""
 
     name: str
     bandwidth: BytesPerSecond
@@ -55,7 +55,7 @@ class Switch:
 
 
 def traffic(prediction: Prediction) -> tuple[Traffic, ...]:
-    """Payload bytes that leave the busiest GPU and the busiest node, from the algorithm's definition."""
+    """Payload bytes that leave the busiest GPU and the busiest node, as the algorithm defines."""
     collective, cluster = prediction.collective, prediction.cluster
     placement = place(cluster, collective.ranks)
     node, local = cluster.node, placement.hosts_by_set[0][0]
@@ -81,11 +81,11 @@ def traffic(prediction: Prediction) -> tuple[Traffic, ...]:
 def _volumes(
     operation: str, algorithm: str, size: float, n: int, domains: int, local: int
 ) -> tuple[float, float]:
-    """(bytes out of the busiest GPU inside its domain, bytes out of the busiest domain), one direction.
+    """(bytes out of the busiest GPU inside its domain, bytes out of the busiest domain).
 
-    n ranks in `domains` NVLink domains (machines, where there is no NVLink network) of up to `local` ranks.
-    Trees: every rank passes the buffer up and down. NVLS: it sends its buffer to the switch once and its
-    n-th part of the result back. Point to point: a message of m = S/n to every peer.
+    n ranks in `domains` NVLink domains (machines, where no NVLink joins them) of up to `local`
+    ranks. Trees: every rank passes the buffer up and down. NVLS: it sends its buffer to the switch
+    once and its n-th part of the result back. Point to point: m = S/n to every peer.
     """
     shared = bus_factor(operation, n) * size  # what a ring sends on every link that it crosses
     each = size / n
@@ -115,7 +115,7 @@ def _volumes(
 
 
 def waterfall(prediction: Prediction, choice: Choice) -> tuple[Stage, ...]:
-    """From the raw rate of the link that binds to the bus bandwidth: each stage multiplies by what is lost or gained.
+    """From the raw rate of the link that binds to the bus bandwidth, loss by loss, bytes/s.
 
     Empty where nothing moves (a barrier) or the rate of the link is not known.
     """
@@ -158,7 +158,7 @@ def waterfall(prediction: Prediction, choice: Choice) -> tuple[Stage, ...]:
     running = prediction.duration
     parts = prediction.breakdown
     transfer = parts.get(TRANSFER, 0.0)
-    # A transfer shorter than the planned rate allows is one that hides behind the hops: no stage of its own.
+    # A transfer shorter than the planned rate allows hides behind the hops: no stage of its own.
     if transfer and useful / transfer <= rate:
         stages.append(
             Stage(
@@ -186,7 +186,7 @@ def waterfall(prediction: Prediction, choice: Choice) -> tuple[Stage, ...]:
 
 
 def planned_rate(choice: Choice) -> BytesPerSecond:
-    """Channels times the rate of one channel as NCCL's graph search found them, bytes/s; 0 where it has no graph."""
+    """Channels times the rate of one, as NCCL's graph search found them, bytes/s; 0 without."""
     facts = choice.facts
     if not isinstance(facts, NcclFacts):
         return 0.0
@@ -208,10 +208,10 @@ def planned_rate(choice: Choice) -> BytesPerSecond:
 def switch_points(
     choose: Callable[[Bytes], tuple[str, str]], *, low: Bytes = 8, high: Bytes = 8 * GIB
 ) -> tuple[Switch, ...]:
-    """Sizes between `low` and `high` from which another (algorithm, protocol) is chosen, to the byte.
+    """Sizes from which another (algorithm, protocol) is chosen, to the byte.
 
-    Powers of two are compared first, then each change is bisected; a choice that holds only between two powers
-    of two and is the same at both is not seen.
+    Powers of two are compared first, then each change is bisected; a choice that holds only between
+    two powers of two and is the same at both is not seen.
     """
     found: list[Switch] = []
     size, before = low, choose(low)

@@ -1,4 +1,4 @@
-"""What a machine's records say, put for a reader: rates of GPUs and NICs, distances, a picture of the tree."""
+"""What a machine's records say, put for a reader: rates, distances, a picture of the tree."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DISTANCES = {1: "PIX", 2: "PXB", 3: "PHB", 4: "SYS"}
 
 
 def gpu_rate(node: NodeTopology, local: Local) -> BytesPerSecond:
-    """What each of these GPUs can send to the others, bytes/s: over NVLink or xGMI, else a ring over PCIe."""
+    """What each of these GPUs sends to the others, bytes/s: NVLink or xGMI, else a PCIe ring."""
     return scale_up_bandwidth(node, local) or host_ring_bandwidth(node, local)
 
 
 def distance(node: NodeTopology, gpu: int, nic: int) -> str:
-    """How far a NIC is from a GPU: PIX (one switch), PXB (several), PHB (the CPU), SYS (another CPU), ? (unknown)."""
+    """How far a NIC is from a GPU: PIX, PXB, PHB or SYS as nvidia-smi says, ? where unknown."""
     return DISTANCES.get(nic_distance(node, gpu, nic)[1], "?")
 
 
@@ -40,7 +40,7 @@ def scale_up_words(node: NodeTopology, gpu: Gpu) -> str:
 
 
 def picture(node: NodeTopology) -> tuple[str, ...]:
-    """The machine as a tree of text: CPUs, switches, GPUs and NICs, each with the rate of its link up, per direction."""
+    """The machine as a tree of text, each device with the rate of its links per direction."""
     above = {link.source: link.target for link in node.links if link.kind == "pcie"}
     gpus = {gpu.name for gpu in node.gpus}
     for link in node.links:

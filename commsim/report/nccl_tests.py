@@ -1,8 +1,8 @@
 """Predictions as the table that nccl-tests prints, so that they can be laid beside a measured log.
 
-Same columns in the same places (NVIDIA nccl-tests 2.13 and later, src/common.cu: size, count, type, redop, root,
-time in us, algbw and busbw in GB/s of 10^9 bytes, #wrong), out-of-place only; `#wrong` is N/A, as nothing
-was run. Behind them what only a prediction knows: the interval, the algorithm, protocol and channels.
+Same columns in the same places (NVIDIA nccl-tests 2.13 and later, src/common.cu: size, count, type,
+redop, root, time in us, algbw and busbw in GB/s of 10^9 bytes, #wrong), out-of-place only; `#wrong`
+is N/A, as nothing was run. Behind them the interval, the algorithm, protocol and channels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BINARIES = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
 def sizes(
     low: Bytes, high: Bytes, *, factor: int = 2, step: Bytes | None = None
 ) -> tuple[Bytes, ...]:
-    """Bytes from `low` to `high`: times `factor` (nccl-tests -f), or plus `step` where given (-i)."""
+    """Bytes from `low` to `high`: times `factor` (nccl-tests' -f), or plus `step` (-i)."""
     if high < low:
         raise CollectiveError(f"sweep: expected -e of at least -b, got -b {low} and -e {high}")
     if step is None and (factor < 2 or low < 1):
@@ -40,7 +40,7 @@ def sizes(
 
 
 def whole(operation: str, nbytes: Bytes, itemsize: Bytes, n: int) -> Bytes:
-    """The bytes that nccl-tests would move when asked for `nbytes`: whole elements, and as many on each rank."""
+    """The bytes moved when `nbytes` are asked for: whole elements, as many on each rank."""
     if operation == "barrier":
         return 0
     grain = itemsize * n if operation in SHARED else itemsize
