@@ -41,14 +41,13 @@ def explain(
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
     )  # fmt: skip
     prediction = question.answer(parse_size(size))
-    choice = question.library.choose(prediction.collective, question.cluster)
 
     def chosen(nbytes: Bytes) -> tuple[str, str]:
         best = question.library.choose(question.collective(nbytes), question.cluster).chosen
         return best.algorithm, best.protocol
 
     switches = () if question.operation == "barrier" else switch_points(chosen)
-    loads, stages = traffic(prediction), waterfall(prediction, choice)
+    loads, stages = traffic(prediction), waterfall(prediction)
     if json:
         print_json(_as_dict(prediction, switches, loads, stages))
         return

@@ -114,7 +114,7 @@ def _volumes(
     return shared, shared
 
 
-def waterfall(prediction: Prediction, choice: Choice) -> tuple[Stage, ...]:
+def waterfall(prediction: Prediction) -> tuple[Stage, ...]:
     """From the raw rate of the link that binds to the bus bandwidth, loss by loss, bytes/s.
 
     Empty where nothing moves (a barrier) or the rate of the link is not known.
@@ -127,7 +127,7 @@ def waterfall(prediction: Prediction, choice: Choice) -> tuple[Stage, ...]:
     useful = collective.nbytes * bus_factor(collective.operation, prediction.n_ranks)
     stages = [Stage(name="raw link rate", bandwidth=binding.rate, reason=binding.link)]
     rate = binding.rate
-    planned = planned_rate(choice)
+    planned = planned_rate(prediction.choice)
     if planned and binding is loads[-1]:
         rate = planned
         stages.append(
