@@ -175,6 +175,11 @@ def constants(version: Version) -> Constants:
     )
 
 
+def tree_bandwidth_per_channel(capability: int, nodes: int, version: Version = NEWEST) -> float:
+    """GB/s that NCCL grants one searched channel of a tree."""
+    return constants(version).tree[gpu_class(capability, version)][min(nodes, 3) - 1]
+
+
 def gpu_class(capability: int, version: Version) -> int:
     """Row of the tables for a compute capability x 10; Blackwell counts as Hopper before 2.25."""
     if capability >= 100 and version >= (2, 25, 0):

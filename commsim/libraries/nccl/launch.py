@@ -7,7 +7,6 @@ each, so short operations launch fewer. Source: NVIDIA NCCL, src/enqueue.cc, rel
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from commsim.libraries.nccl.constants import STEPS, Version
@@ -17,7 +16,9 @@ from commsim.libraries.nccl.tuning import heads, searched
 
 _WARP: Final = 32
 _MOST_THREADS: Final = 640
-_TRAFFIC_PER_CHANNEL: Final = 16 << 10  # bytes of traffic that make a channel worth launching, 2.22+
+_TRAFFIC_PER_CHANNEL: Final = (
+    16 << 10
+)  # bytes of traffic that make a channel worth launching, 2.22+
 _PROTOCOLS: Final = {"LL": 0, "LL128": 1, "Simple": 2}
 _BUFFERS: Final = (8 * 512 * 8 * 16, 8 * 640 * 120 * 8, 4 << 20)  # bytes a connection, by protocol
 _PAYLOAD: Final = (0.5, 15 / 16, 1.0)  # data's share of what LL, LL128, Simple store and send
@@ -58,7 +59,6 @@ def _clamped(value: int | None, low: int, high: int, default: int) -> int:
     return high if value % _WARP else min(max(value, low), high)
 
 
-@lru_cache(maxsize=4096)
 def _limits(c: Communicator, settings: Settings, algorithm: str, protocol: str) -> tuple[int, int]:
     """Most threads of a block, and bytes a thread should have to do."""
     threshold = {"LL": 8, "LL128": 8, "Simple": 64}[protocol]
@@ -153,7 +153,11 @@ def chunking(
     stored = buffer // STEPS
     step = int(stored * _PAYLOAD[p])
     steps, slices = 1, 1
-    if algorithm == "ring" and p == 2 and operation in ("all_reduce", "all_gather", "reduce_scatter"):
+    if (
+        algorithm == "ring"
+        and p == 2
+        and operation in ("all_reduce", "all_gather", "reduce_scatter")
+    ):
         steps, slices = 4, 2
     chunk = step * steps
     # From 2.22 each channel's own part is looked at; a part of an evenly spread operation is size / channels.

@@ -49,7 +49,9 @@ _SWITCH_SUM: Final = frozenset(
 )
 _SWITCH_MIN_MAX: Final = frozenset(("int32", "uint32", "int64", "uint64", "float16", "bfloat16"))
 _FP8: Final = frozenset(("float8_e4m3fn", "float8_e5m2"))
-_FP8_PENALTY = 1024.0  # NCCL's factor on Ring for more than 8 ranks: rounding error grows along a ring
+_FP8_PENALTY = (
+    1024.0  # NCCL's factor on Ring for more than 8 ranks: rounding error grows along a ring
+)
 _SINGLE = struct.Struct("f")
 
 
@@ -296,7 +298,9 @@ def _latency(
             crossings = 2 * nodes if nodes > 1 else 0
         else:
             crossings = nodes - 1
-        return single(base + single(single((steps - crossings) * intra) + single(crossings * inter)))
+        return single(
+            base + single(single((steps - crossings) * intra) + single(crossings * inter))
+        )
     if algorithm == "tree":
         return single(base + 2 * single((per_node - 1) * intra + levels * inter))
     if algorithm == "collnet_direct":
@@ -358,7 +362,9 @@ def _no_pat(c: Communicator, version: Version, settings: Settings) -> str:
     if settings.pat != 2:
         return "" if settings.pat else "NCCL_PAT_ENABLE=0"
     if c.n != c.nodes:
-        return f"PAT is for one rank a node; here {c.n} ranks on {c.nodes} node{'s' * (c.nodes > 1)}"
+        return (
+            f"PAT is for one rank a node; here {c.n} ranks on {c.nodes} node{'s' * (c.nodes > 1)}"
+        )
     return ""
 
 
