@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from commsim.errors import SpecError, UnknownNameError
 from commsim.units import Bytes, BytesPerSecond, Seconds, parse_rate, parse_size, parse_time
@@ -198,7 +198,7 @@ def topologies_folder() -> Path:
 
 
 def gpu(name: str) -> GpuPart:
-    """The GPU of that name or alias, whatever its case and dashes; `NAME:1g.10gb` is a MIG slice."""
+    """The GPU of that name or alias, in any case; `NAME:1g.10gb` is a MIG slice."""
     base, _, profile = name.partition(":")
     part = _find("GPU", base, _gpus())
     return part.slice(profile) if profile else part
@@ -271,7 +271,15 @@ def _key(name: str) -> str:
     return re.sub(r"[\s_/()-]+", "", name.lower())
 
 
-_Part = TypeVar("_Part", GpuPart, NicPart, SwitchPart, LinkPart, CpuPart)
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def aliases(self) -> tuple[str, ...]: ...
+
+
+_Part = TypeVar("_Part", bound=_Named)
 
 
 def _find(kind: str, name: str, known: Mapping[str, _Part]) -> _Part:

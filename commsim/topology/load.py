@@ -1,0 +1,380 @@
+"""From a preset's name, a file or a dict to a Cluster: the one door for hardware."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import importlib
+import os
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+from commsim.errors import SpecError, UnknownNameError
+from commsim.topology import parts, spec
+from commsim.topology.build import build, build_explicit, cpu_vendor, placement
+from commsim.topology.cluster import Cluster, Fabric
+from commsim.topology.node import NodeTopology
+from commsim.topology.parts import GpuPart
+from commsim.topology.spec import ClusterSpec
+
+NEWEST = {"nccl": "nccl@2.30.7", "rccl": "rccl@2.27.7", "mpi": "mpi"}
+_MAX_EXTENDS = 8
+
+
+def load_cluster(
+    source: str | os.PathLike[str] | Mapping[str, Any], **overrides: object
+) -> Cluster:
+    """The cluster that a preset, a file (.toml, NCCL .xml, topo -m .txt) or a dict describes.
+
+    Overrides are keys of the cluster file, dotted: `load_cluster("dgx-h100", nodes=4,
+    **{"node.nics.count": 4})`. Every default used is in `notes`. Raises SpecError with one line for
+    each problem, UnknownNameError for a preset that does not exist.
+
+    >>> load_cluster("dgx-h100", nodes=4).n_ranks
+    32
+    """
+    if isinstance(source, Mapping):
+        raw = _plain(source)
+        return _from_tables(_extended(raw, Path()), str(raw.get("name", "cluster")), overrides)
+    name = os.fspath(source)
+    path = Path(name)
+    if path.suffix in (".xml", ".txt"):
+        return _imported(path, overrides)
+    if path.suffix == ".toml" or os.sep in name or isinstance(source, os.PathLike):
+        return _from_tables(_extended(_read(path), path.parent), path.name, overrides)
+    if overrides:
+        return _from_tables(copy.deepcopy(_preset(name)), name, overrides)
+    return _plain_preset(name)
+
+
+def presets() -> tuple[str, ...]:
+    """The names of all presets."""
+    return tuple(sorted(path.stem for path in parts.topologies_folder().glob("*.toml")))
+
+
+@lru_cache(maxsize=256)
+def _plain_preset(name: str) -> Cluster:
+    return _from_tables(copy.deepcopy(_preset(name)), name, {})
+
+
+@lru_cache(maxsize=256)
+def _preset(name: str) -> dict[str, Any]:
+    """The tables of a preset, with what it extends merged in."""
+    known = presets()
+    wanted = name.lower().replace("_", "-")
+    if wanted not in known:
+        if Path(name).exists():
+            raise SpecError([f"{name}: expected a file that ends in .toml, .xml or .txt"])
+        raise UnknownNameError("cluster preset", name, known)
+    folder = parts.topologies_folder()
+    return _extended(_read(folder / f"{wanted}.toml"), folder)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        close = difflib.get_close_matches(path.stem, presets(), n=1, cutoff=0.5)
+        hint = f' (or did you mean the preset "{close[0]}"?)' if close else ""
+        raise SpecError(
+            [f"{path}: no such file; expected a cluster file or the name of a preset{hint}"]
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError([f"{path}: cannot be read as text: {error}"]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError([f"{path.name}: not valid TOML: {error}"]) from None
+
+
+def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _plain(v) if isinstance(v, Mapping) else copy.copy(v) for k, v in source.items()}
+
+
+def _extended(raw: dict[str, Any], folder: Path, depth: int = 0) -> dict[str, Any]:
+    """The tables with those of `extends` underneath."""
+    base = raw.pop("extends", None)
+    if base is None:
+        return raw
+    if not isinstance(base, str):
+        raise SpecError([f"extends: expected a preset or a file, got {base!r}"])
+    if depth >= _MAX_EXTENDS:
+        raise SpecError([f'extends: "{base}" is more than {_MAX_EXTENDS} files deep, or a circle'])
+    if base.endswith(".toml"):
+        path = folder / base
+        below = _extended(_read(path), path.parent, depth + 1)
+    else:
+        known = presets()
+        if base not in known:
+            raise UnknownNameError("cluster preset", base, known)
+        home = parts.topologies_folder()
+        below = _extended(_read(home / f"{base}.toml"), home, depth + 1)
+    return _merged(below, raw)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    out = dict(below)
+    for key, value in above.items():
+        old = out.get(key)
+        out[key] = (
+            _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
+    return out
+
+
+def _with_overrides(
+    raw: dict[str, Any], where: str, overrides: Mapping[str, object]
+) -> dict[str, Any]:
+    """The tables with each dotted key set; SpecError for keys that no cluster file has."""
+    known = spec.known_keys() if overrides else ()
+    problems = []
+    for key, value in overrides.items():
+        if key not in known and not isinstance(value, Mapping):
+            close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f'; did you mean "{close[0]}"?' if close else f" (known: {', '.join(known)})"
+            problems.append(f"override {key}: unknown key{hint}")
+            continue
+        *tables, last = key.split(".")
+        at = raw
+        for table in tables:
+            inner = at.setdefault(table, {})
+            if not isinstance(inner, dict):
+                problems.append(f"override {key}: {where} holds no table at {table}")
+                break
+            at = inner
+        else:
+            at[last] = value
+    if problems:
+        raise SpecError(problems)
+    return raw
+
+
+def _from_tables(raw: dict[str, Any], where: str, overrides: Mapping[str, object]) -> Cluster:
+    checked = spec.parse(_with_overrides(raw, where, overrides), where, overrides)
+    if checked.device:
+        return _explicit(checked)
+    try:
+        return _cluster(checked)
+    except SpecError as error:
+        raise SpecError(f"{where}: {problem}" for problem in error.problems) from None
+
+
+def _cluster(checked: ClusterSpec) -> Cluster:
+    part = spec.gpu_part(checked)
+    fabric, notes = _fabric(checked, part)
+    node, built = build(checked.node, fabric.transport, fabric.sharp)
+    return Cluster(
+        name=checked.name,
+        nodes=checked.nodes,
+        node=node,
+        fabric=fabric,
+        gpu=part,
+        interconnect=_interconnect(checked),
+        nic_placement=placement(checked.node, part),
+        default_library=checked.library or _library(part),
+        notes=(*_node_notes(checked, part), *built, *notes),
+        price_per_gpu_hour=checked.price_per_gpu_hour,
+    )
+
+
+def _interconnect(checked: ClusterSpec) -> str:
+    """What joins the GPUs; MIG slices are left with PCIe."""
+    kind = checked.node.interconnect or ""
+    return "pcie-switch" if checked.node.mig else kind
+
+
+def _library(part: GpuPart) -> str:
+    return NEWEST[{"nvidia": "nccl", "amd": "rccl"}.get(part.vendor, "mpi")]
+
+
+def _fabric(checked: ClusterSpec, part: GpuPart) -> tuple[Fabric, list[str]]:
+    stated = checked.fabric or spec.FabricSpec.model_validate({})
+    notes = []
+    domain = stated.scale_up_domain
+    if domain is None:
+        domain = spec.default_domain(checked, part)
+        if domain != (checked.node.gpus or 1):
+            notes.append(f"fabric.scale_up_domain: not stated, {domain} taken")
+    if checked.node.nics is not None and checked.nodes > 1:
+        given = stated.model_fields_set
+        for key in ("kind", "transport", "oversubscription", "sharp"):
+            if key not in given:
+                value = getattr(stated, key)
+                text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+                notes.append(f"fabric.{key}: not stated, {text} taken")
+    fabric = Fabric(
+        kind=stated.kind,
+        transport=stated.transport,
+        oversubscription=stated.oversubscription,
+        sharp=stated.sharp,
+        scale_up_domain=domain,
+    )
+    return fabric, notes
+
+
+def _node_notes(checked: ClusterSpec, part: GpuPart) -> list[str]:
+    node, notes = checked.node, []
+    if checked.library is None:
+        notes.append(f"library: not stated, {_library(part)} taken")
+    if node.cpu is None and node.cpu_part is None:
+        notes.append(f'node.cpu: not stated, "{cpu_vendor(node, part)}" taken')
+    if node.p2p is None and not node.mig and not part.p2p:
+        notes.append(f"node.p2p: not stated, false taken: the driver refuses it on {part.name}")
+    if node.nics is not None and "gpudirect" not in node.nics.model_fields_set:
+        notes.append("node.nics.gpudirect: not stated, true taken")
+    if node.mig:
+        notes.append(f"node.mig: slices of {node.mig} have neither NVLink nor peer-to-peer")
+    return notes
+
+
+def _explicit(checked: ClusterSpec) -> Cluster:
+    node, notes = build_explicit(checked)
+    return _assembled(checked, node, notes)
+
+
+def _imported(path: Path, overrides: Mapping[str, object]) -> Cluster:
+    """A machine from NCCL's XML or from `topo -m` text; nodes, fabric and GPU by overrides."""
+    allowed = ("name", "nodes", "library", "price_per_gpu_hour", "node.gpu", "node.p2p")
+    problems = [
+        f"override {key}: {path.name} describes the machine; expected one of"
+        f" {', '.join(allowed)} or fabric.*"
+        for key in overrides
+        if key not in allowed and not key.startswith("fabric")
+    ]
+    if problems:
+        raise SpecError(problems)
+    if not path.is_file():
+        raise SpecError([f"{path}: no such file; expected a topology file"])
+    node = _import(path)
+    raw: dict[str, Any] = {"name": path.stem, "node": {"gpu": _part_of(node).name}}
+    # The checks of a cluster file need a graph: this stands for the one just read.
+    raw["device"] = [{"name": g.name, "kind": "gpu"} for g in node.gpus] + [
+        {"name": n.name, "kind": "nic", "rate": f"{n.rate}B/s"} for n in node.nics
+    ]
+    checked = spec.parse(_with_overrides(raw, path.name, overrides), path.name, overrides)
+    notes = []
+    if "node.gpu" not in overrides and not node.gpus[0].part:
+        notes.append(f"node.gpu: {path.name} does not name it, {_part_of(node).name} taken")
+    if checked.node.p2p is not None:
+        node = _replace_p2p(node, checked.node.p2p)
+    return _assembled(checked, node, tuple(notes))
+
+
+def _import(path: Path) -> NodeTopology:
+    if path.suffix == ".xml":
+        reader = "nccl_xml"
+    else:
+        text = path.read_text("utf-8", errors="replace")
+        amd = "ROCm" in text or "XGMI" in text or "Link Type between" in text
+        reader = "rocm_smi" if amd else "nvidia_smi"
+    module = importlib.import_module(f"commsim.topology.importers.{reader}")
+    return cast(NodeTopology, module.read(path))
+
+
+def _replace_p2p(node: NodeTopology, p2p: bool) -> NodeTopology:
+    return replace(node, gpu_peer_access=None if p2p else False)
+
+
+def _part_of(node: NodeTopology) -> GpuPart:
+    """The GPU of a machine whose source may name only its compute capability and links."""
+    gpu = node.gpus[0]
+    if gpu.part:
+        return parts.gpu(gpu.part)
+    links = sum(
+        link.width
+        for link in node.links
+        if link.kind in ("nvlink", "xgmi") and gpu.name in (link.source, link.target)
+    )
+    kind = "xgmi" if any(link.kind == "xgmi" for link in node.links) else ""
+    grace = any(link.kind == "c2c" for link in node.links)
+    same = [
+        part
+        for part in parts.gpus()
+        if (part.capability == gpu.capability and gpu.capability)
+        or (not gpu.capability and kind and part.link_kind == kind)
+    ]
+    if not same:
+        same = [parts.gpu("MI300X" if kind else "H100-SXM5-80GB")]
+    return min(
+        same,
+        key=lambda p: (
+            bool(p.c2c_count) != grace,
+            (p.link_count > 0) != (links > 0),
+            abs(p.link_count - links) if p.sxm or len(node.gpus) <= 2 else 1,
+            p.year,
+        ),
+    )
+
+
+def _assembled(checked: ClusterSpec, node: NodeTopology, notes: tuple[str, ...]) -> Cluster:
+    part = parts.gpu(checked.node.gpu) if checked.node.gpu else parts.gpu(node.gpus[0].part)
+    kind = interconnect_of(node)
+    stated = checked.fabric.scale_up_domain if checked.fabric else None
+    domain = stated or _island(node)
+    fabric, more = _fabric(checked, part)
+    return Cluster(
+        name=checked.name,
+        nodes=checked.nodes,
+        node=node,
+        fabric=Fabric(
+            kind=fabric.kind,
+            transport=fabric.transport,
+            oversubscription=fabric.oversubscription,
+            sharp=fabric.sharp,
+            scale_up_domain=domain,
+        ),
+        gpu=part,
+        interconnect=kind,
+        nic_placement=_placement_of(node),
+        default_library=checked.library or _library(part),
+        notes=(*notes, *(n for n in more if "scale_up_domain" not in n)),
+        price_per_gpu_hour=checked.price_per_gpu_hour,
+    )
+
+
+def interconnect_of(node: NodeTopology) -> str:
+    """The cluster file's word for what joins the GPUs of a machine."""
+    names = {g.name for g in node.gpus}
+    direct = [link for link in node.links if {link.source, link.target} <= names]
+    if node.nvswitch is not None:
+        return "nvswitch"
+    if any(link.kind == "xgmi" for link in direct):
+        return "xgmi-mesh"
+    if any(link.kind == "nvlink" for link in direct):
+        peers = Counter(end for link in direct for end in {link.source, link.target})
+        pairs = max(peers.values()) == 1
+        return "nvlink-pairs" if pairs else "nvlink-mesh"
+    if any(link.kind == "c2c" for link in node.links):
+        return "nvlink-c2c"
+    parents = {link.source: link.target for link in node.links if link.kind == "pcie"}
+    switches = {s.name for s in node.switches}
+    shared = Counter(parents.get(name, "") for name in names)
+    under = any(parent in switches and count > 1 for parent, count in shared.items())
+    return "pcie-switch" if under else "pcie-host"
+
+
+def _island(node: NodeTopology) -> int:
+    """GPUs of the largest group that NVLink or xGMI joins."""
+    group = {g.name: {g.name} for g in node.gpus}
+    if node.nvswitch is not None:
+        group[node.nvswitch.name] = set()
+    for link in node.links:
+        if link.kind in ("nvlink", "xgmi") and link.source in group and link.target in group:
+            joined = group[link.source] | group[link.target]
+            for name, members in list(group.items()):
+                if members & joined or name in (link.source, link.target):
+                    group[name] = joined
+    return max(len(members) for members in group.values())
+
+
+def _placement_of(node: NodeTopology) -> str:
+    if not node.nics:
+        return ""
+    parents = {link.source: link.target for link in node.links if link.kind == "pcie"}
+    switches = {s.name for s in node.switches}
+    if any(parents.get(nic.card, "") in switches for nic in node.nics):
+        return "per-gpu" if len(node.nics) >= len(node.gpus) else "per-pcie-switch"
+    return "single" if len(node.nics) == 1 else "per-socket"
