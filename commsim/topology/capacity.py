@@ -129,6 +129,13 @@ def _least_share(node: NodeTopology, paths: list[Path]) -> BytesPerSecond:
     return min((links[a][b] / count for (a, b), count in users.items()), default=0.0)
 
 
+@kept
+def fastest_exit(node: NodeTopology, gpu: int) -> BytesPerSecond:
+    """The most that can leave one GPU by one kind of link, bytes/s: NVLink (xGMI) or host link."""
+    over_nvlink = sum(scale_up_links(node).get(node.gpus[gpu].name, {}).values())
+    return max(over_nvlink, pcie_bandwidth(node, (gpu,)))
+
+
 # ---- NICs ----
 
 

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from commsim.topology.cut import find_cut
+from commsim.topology.graph import build_graph
 from commsim.topology.node import NodeTopology
+from commsim.topology.routing import find_routes
+from commsim.topology.wiring import Site, Wiring, fabric_module, switch_latency, switch_ports
 from commsim.units import BytesPerSecond
 
 if TYPE_CHECKING:
@@ -54,18 +58,54 @@ class Cluster:
 
     @property
     def hosts_per_domain(self) -> int:
-        """Machines that share one NVLink domain (18 in an NVL72 rack of 4-GPU trays), at least 1."""
+        """Machines that share one NVLink domain (18 in an NVL72 rack of 4-GPU trays), or 1."""
         return max(1, self.fabric.scale_up_domain // len(self.node.gpus))
 
     @cached_property
+    def site(self) -> Site:
+        """What the fabric joins: the machines, their NICs, and the switches it is built from."""
+        rates = tuple(nic.rate for nic in self.node.nics)
+        return Site(
+            nodes=self.nodes,
+            nics=tuple(nic.name for nic in self.node.nics),
+            rates=rates,
+            oversubscription=self.fabric.oversubscription,
+            ports=switch_ports(self.fabric.transport, max(rates, default=0.0)),
+            latency=switch_latency(self.fabric.transport),
+        )
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Switches and cables of the fabric; none without NICs."""
+        return fabric_module(self.fabric.kind).wire(self.site) if self.node.nics else Wiring()
+
+    @cached_property
+    def bisection_share(self) -> float:
+        """The share of its NICs' bandwidth that any half of the machines can send to the other."""
+        return fabric_module(self.fabric.kind).bisection(self.site) if self.node.nics else 1.0
+
+    @cached_property
+    def fabric_neighbours(self) -> dict[str, tuple[str, ...]]:
+        """NICs and switches of the fabric, each with the vertices at the far ends of its cables."""
+        found: dict[str, dict[str, None]] = {}
+        for cable in self.wiring.cables:
+            found.setdefault(cable.source, {})[cable.target] = None
+            found.setdefault(cable.target, {})[cable.source] = None
+        return {vertex: tuple(others) for vertex, others in found.items()}
+
+    @cached_property
     def graph(self) -> nx.DiGraph:
-        """Every device, switch and directed link of the cluster."""
-        raise NotImplementedError
+        """Every device, switch and directed link of the cluster, as `build_graph` describes."""
+        return build_graph(self)
 
     def routes(self, source: int, target: int) -> tuple[tuple[str, ...], ...]:
-        """Every equal-cost shortest route between two ranks, as vertex names (ECMP picks one per flow)."""
-        raise NotImplementedError
+        """Every equal-cost shortest route between two ranks, as vertex names.
+
+        ECMP picks one per flow. NVLink before PCIe before network; UnreachableError if none leads
+        there.
+        """
+        return find_routes(self, source, target)
 
     def cut_bandwidth(self, sources: tuple[int, ...], targets: tuple[int, ...]) -> BytesPerSecond:
         """What can flow at once from one group of ranks to another, bytes/s in that direction."""
-        raise NotImplementedError
+        return find_cut(self, sources, targets)

@@ -8,67 +8,8 @@ import pytest
 
 from commsim.topology import capacity
 from commsim.topology.flow import INFINITE, maximum_flow
-from commsim.topology.node import (
-    Cpu,
-    Gpu,
-    Nic,
-    NodeLink,
-    NodeTopology,
-    NvSwitch,
-    PcieSwitch,
-)
-
-GB = 1e9
-
-
-def cpus(n: int) -> tuple[Cpu, ...]:
-    return tuple(Cpu(name=f"cpu{i}", numa=i, arch="x86_64", vendor="intel") for i in range(n))
-
-
-def link(source: str, target: str, kind: str, bandwidth: float) -> NodeLink:
-    return NodeLink(source=source, target=target, kind=kind, bandwidth=bandwidth * GB)
-
-
-def hgx(*, nic_rate: float = 50.0, pcie: float = 64.0, gpudirect: bool = True) -> NodeTopology:
-    """8 GPUs on an NVSwitch (450 GB/s each), one NIC and one GPU per PCIe switch, two sockets."""
-    links = [link("cpu0", "cpu1", "socket", 40)]
-    for i in range(8):
-        links += [
-            link(f"gpu{i}", "nvswitch", "nvlink", 450),
-            link(f"gpu{i}", f"sw{i}", "pcie", pcie),
-            link(f"nic{i}", f"sw{i}", "pcie", pcie),
-            link(f"sw{i}", f"cpu{i // 4}", "pcie", pcie),
-        ]
-    return NodeTopology(
-        gpus=tuple(Gpu(name=f"gpu{i}", index=i, part="H100") for i in range(8)),
-        nics=tuple(
-            Nic(name=f"nic{i}", index=i, card=f"nic{i}", rate=nic_rate * GB, gpudirect=gpudirect)
-            for i in range(8)
-        ),
-        cpus=cpus(2),
-        switches=tuple(PcieSwitch(name=f"sw{i}") for i in range(8)),
-        nvswitch=NvSwitch(),
-        links=tuple(links),
-    )
-
-
-def desktop(nics: int = 1, nic_rate: float = 12.5, gpudirect: bool = True) -> NodeTopology:
-    """4 GPUs behind one switch (x16 Gen4 each and upwards), its NICs on the CPU; no peer access."""
-    links = [link(f"gpu{i}", "sw0", "pcie", 32) for i in range(4)]
-    links += [link("sw0", "cpu0", "pcie", 32)]
-    links += [link(f"nic{i}", "cpu0", "pcie", 16) for i in range(nics)]
-    return NodeTopology(
-        gpus=tuple(Gpu(name=f"gpu{i}", index=i, part="RTX-4090") for i in range(4)),
-        nics=tuple(
-            Nic(name=f"nic{i}", index=i, card=f"nic{i}", rate=nic_rate * GB, gpudirect=gpudirect)
-            for i in range(nics)
-        ),
-        cpus=cpus(1),
-        switches=(PcieSwitch(name="sw0"),),
-        links=tuple(links),
-        gpu_peer_access=False,
-    )
-
+from commsim.topology.node import Gpu, Nic, NodeTopology, PcieSwitch
+from tests.topology.machines import GB, cpus, desktop, hgx, link
 
 EVERY = tuple(range(8))
 
@@ -166,12 +107,12 @@ def test_without_gpudirect_the_shared_uplink_carries_each_byte_twice() -> None:
 
 
 def test_without_gpudirect_but_on_its_own_root_port_a_nic_keeps_its_rate() -> None:
-    node = desktop(nics=2, gpudirect=False)
+    node = desktop(n_nics=2, gpudirect=False)
     assert capacity.network_cut(node, (0, 1, 2, 3)) == 25 * GB
 
 
 def test_four_gpus_share_one_switch_uplink_to_their_nics() -> None:
-    node = desktop(nics=3)
+    node = desktop(n_nics=3)
     assert capacity.network_cut(node, (0, 1, 2, 3)) == 32 * GB
 
 
@@ -196,7 +137,7 @@ def test_nics_of_a_lone_gpu() -> None:
 
 
 def test_no_network() -> None:
-    node = desktop(nics=0)
+    node = desktop(n_nics=0)
     assert capacity.nearest_nics(node, 0) == ()
     assert capacity.network_bandwidth(node, (0, 1)) == 0
 
