@@ -18,7 +18,7 @@ from commsim.libraries.lookup import library as find_library
 from commsim.prediction import Prediction, predict
 from commsim.topology.cluster import Cluster
 from commsim.topology.load import load_cluster
-from commsim.units import Bytes
+from commsim.units import Bytes, parse_size
 
 ClusterText = Annotated[
     str,
@@ -38,8 +38,12 @@ OperationText = Annotated[
     ),
 ]
 SizeText = Annotated[
-    str,
-    typer.Option("--size", "-s", help="nccl-tests' size: 1GiB, 1G (2^30), 1GB (10^9), 8 (bytes)."),
+    str | None,
+    typer.Option(
+        "--size",
+        "-s",
+        help="nccl-tests' size: 1GiB, 1G (2^30), 1GB (10^9), 8 (bytes). A barrier has none.",
+    ),
 ]
 Nodes = Annotated[int | None, typer.Option("--nodes", "-N", help="Number of machines.")]
 RanksText = Annotated[
@@ -115,6 +119,15 @@ def read_ranks(text: str | None) -> tuple[int, ...] | None:
     return tuple(ranks)
 
 
+def read_size(operation: str, text: str | None) -> Bytes:
+    """Bytes of --size, which every operation but the barrier needs."""
+    if operation == "barrier":
+        return 0
+    if text is None:
+        raise CollectiveError(f"{operation}: --size is missing; give one such as --size 1GiB")
+    return parse_size(text)
+
+
 def read_pairs(option: str, example: str, texts: Sequence[str] | None) -> dict[str, str]:
     """KEY=VALUE texts as a dict; SpecError names every one that is not of that form."""
     texts = texts or ()
@@ -146,8 +159,9 @@ def read_cluster(
     nodes: int | None = None,
     settings: Sequence[str] | None = None,
     gpu: str | None = None,
+    changes: Mapping[str, object] | None = None,
 ) -> Cluster:
-    """The cluster of a preset or file, changed by --nodes, --set and --gpu."""
+    """The cluster of a preset or file, changed by --nodes, --set, --gpu, then by `changes`."""
     overrides: dict[str, Any] = {
         key: read_value(value)
         for key, value in read_pairs("--set", "node.nics.count=4", settings).items()
@@ -156,7 +170,7 @@ def read_cluster(
         overrides["nodes"] = nodes
     if gpu is not None:
         overrides["node.gpu"] = gpu
-    return load_cluster(source, **overrides)
+    return load_cluster(source, **(overrides | dict(changes or {})))
 
 
 def read_library(

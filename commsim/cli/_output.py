@@ -60,5 +60,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for row in rows:
         table.add_row(*row)
     width = None if sys.stdout.isatty() else PIPE_WIDTH
+    console = Console(width=width, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(table)
     print(f"\n{title}")
-    Console(width=width, markup=False, highlight=False, emoji=False).print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())

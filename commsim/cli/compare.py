@@ -11,9 +11,9 @@ import typer
 from commsim.cli import _arguments as a
 from commsim.cli._output import print_json, print_table
 from commsim.cli.predict import breakdown_text
+from commsim.errors import CommsimError
 from commsim.prediction import Prediction
-from commsim.report.comparison import Cause, causes, cost_per_operation
-from commsim.topology.cluster import Cluster
+from commsim.report.comparison import Cause, Overrides, causes, cost_per_operation
 from commsim.units import Bytes, Seconds, format_size, format_time, parse_size
 
 SIZES = ("64KiB", "1MiB", "16MiB", "256MiB", "1GiB")
@@ -51,16 +51,17 @@ def compare(
 
     Exit codes: 0 ok, 2 bad input.
     """
+    sides = (
+        (cluster_a, nodes if nodes_a is None else nodes_a, set_a, library_a),
+        (cluster_b, nodes if nodes_b is None else nodes_b, set_b, library_b),
+    )
     first, second = (
         a.question(
-            source, op, nodes=machines if machines is not None else nodes,
-            settings=[*(settings or ()), *(own or ())], library=name or library, env=env,
-            launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
+            source, op, nodes=machines, settings=[*(settings or ()), *(own or ())],
+            library=name or library, env=env, launch=launch, ranks=ranks, root=root, dtype=dtype,
+            redop=redop, profile=profile,
         )
-        for source, machines, own, name in (
-            (cluster_a, nodes_a, set_a, library_a),
-            (cluster_b, nodes_b, set_b, library_b),
-        )
+        for source, machines, own, name in sides
     )  # fmt: skip
     asked = [parse_size(text) for text in size or SIZES]
     if first.operation == "barrier":
@@ -68,10 +69,14 @@ def compare(
     pairs = [(first.answer(nbytes), second.answer(nbytes)) for nbytes in asked]
     largest = max(asked)
 
-    def with_cluster(cluster: Cluster) -> Seconds:
+    def changed(overrides: Overrides) -> Seconds:
+        source, machines, own, _ = sides[0]
+        cluster = a.read_cluster(
+            source, nodes=machines, settings=[*(settings or ()), *(own or ())], changes=overrides
+        )
         return replace(first, cluster=cluster).answer(largest).duration
 
-    found = list(causes(first.cluster, second.cluster, with_cluster))
+    found = list(causes(first.cluster, second.cluster, changed))
     if (first.library.name, first.library.version) != (second.library.name, second.library.version):
         found.insert(0, _library_cause(first, second, largest))
     if json:
@@ -82,12 +87,18 @@ def compare(
 
 
 def _library_cause(first: a.Question, second: a.Question, nbytes: Bytes) -> Cause:
-    swapped = replace(first, library=second.library)
+    name = f"{second.library.name}@{second.library.version}"
+    try:
+        took, reason = replace(first, library=second.library).answer(nbytes).duration, ""
+    except CommsimError as error:
+        took, reason = math.nan, str(error)
     return Cause(
         attribute="library",
-        before=f"{first.library.name} {first.library.version}",
-        after=f"{second.library.name} {second.library.version}",
-        duration=swapped.answer(nbytes).duration,
+        before=f"{first.library.name}@{first.library.version}",
+        after=name,
+        overrides={"library": name},
+        duration=took,
+        reason=reason,
     )
 
 
@@ -166,6 +177,7 @@ def _as_dict(
                 "attribute": cause.attribute,
                 "a": cause.before,
                 "b": cause.after,
+                "changes": dict(cause.overrides),
                 "duration_s": cause.duration,
                 "reason": cause.reason,
             }

@@ -10,13 +10,13 @@ from commsim.cli._output import print_facts, print_json, print_section, print_ta
 from commsim.cli.predict import choice_text, summary, title
 from commsim.prediction import Alternative, Prediction
 from commsim.report.explanation import Stage, Switch, Traffic, switch_points, traffic, waterfall
-from commsim.units import Bytes, format_rate, format_size, format_time, parse_size
+from commsim.units import Bytes, format_rate, format_size, format_time
 
 
 def explain(
     cluster: a.ClusterText,
     op: a.OperationText,
-    size: a.SizeText,
+    size: a.SizeText = None,
     nodes: a.Nodes = None,
     ranks: a.RanksText = None,
     root: a.Root = None,
@@ -40,7 +40,7 @@ def explain(
         cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
     )  # fmt: skip
-    prediction = question.answer(parse_size(size))
+    prediction = question.answer(a.read_size(question.operation, size))
 
     def chosen(nbytes: Bytes) -> tuple[str, str]:
         best = question.library.choose(question.collective(nbytes), question.cluster).chosen
@@ -56,7 +56,7 @@ def explain(
     print_section("why", prediction.reasons)
     _print_candidates(prediction)
     print_section(
-        "switch points between 8 B and 8 GiB" if switches else "",
+        "switch points between 8 B and 8 GiB",
         [
             f"from {format_size(s.nbytes)} ({s.nbytes} B): {_pair(*s.before)} -> {_pair(*s.after)}"
             for s in switches

@@ -5,13 +5,13 @@ from __future__ import annotations
 from commsim.cli import _arguments as a
 from commsim.cli._output import print_facts, print_json, print_section
 from commsim.prediction import Prediction
-from commsim.units import format_rate, format_size, format_time, parse_size
+from commsim.units import format_rate, format_size, format_time
 
 
 def predict(
     cluster: a.ClusterText,
     op: a.OperationText,
-    size: a.SizeText,
+    size: a.SizeText = None,
     nodes: a.Nodes = None,
     ranks: a.RanksText = None,
     root: a.Root = None,
@@ -35,7 +35,7 @@ def predict(
         cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
     )  # fmt: skip
-    prediction = question.answer(parse_size(size))
+    prediction = question.answer(a.read_size(question.operation, size))
     if json:
         print_json(prediction.to_dict())
         return
@@ -88,7 +88,8 @@ def choice_text(algorithm: str, protocol: str, channels: int) -> str:
 def breakdown_text(prediction: Prediction) -> str:
     """`launch 5 us (10 %), transfer 45 us (90 %)`."""
     return ", ".join(
-        f"{name} {format_time(part)} ({100 * part / prediction.duration:.0f} %)"
+        f"{name} {'-' if part < 0 else ''}{format_time(abs(part))}"
+        f" ({100 * part / prediction.duration:.0f} %)"
         for name, part in prediction.breakdown.items()
         if part
     )

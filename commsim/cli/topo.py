@@ -12,7 +12,7 @@ from commsim.cli._output import print_facts, print_json, print_section, print_ta
 from commsim.report.machine import distance, picture, scale_up_words
 from commsim.topology.capacity import network_bandwidth
 from commsim.topology.cluster import Cluster
-from commsim.topology.load import preset_names
+from commsim.topology.load import presets
 from commsim.units import BytesPerSecond, format_rate
 
 
@@ -38,7 +38,7 @@ def topo(
     Exit codes: 0 ok, 2 bad input.
     """
     if every:
-        names = preset_names()
+        names = presets()
         if json:
             print_json(list(names))
         else:
@@ -114,8 +114,8 @@ def _facts(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> list[tuple[str,
         )
     if fabric.scale_up_domain:
         facts.append(("NVLink domain", f"{fabric.scale_up_domain} GPUs"))
-    words = {"node": "out of a node", "bisection": "across the middle"}
-    facts += [(words[name], format_rate(rate)) for name, rate in cuts.items()]
+    names = {"node": "out of a node", "bisection": "across the middle"}
+    facts += [(names[cut], format_rate(rate)) for cut, rate in cuts.items()]
     facts.append(("library", cluster.default_library))
     if cluster.price_per_gpu_hour is not None:
         facts.append(("price", f"{cluster.price_per_gpu_hour:g} USD per GPU hour"))

@@ -3,80 +3,63 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from commsim.errors import CommsimError
 from commsim.topology.cluster import Cluster
-from commsim.topology.node import NodeTopology
 from commsim.units import Seconds, format_rate
 
 SECONDS_PER_HOUR = 3600.0
+Overrides = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """One attribute of the first cluster set to the second's, and the duration (s) then.
 
-    duration is nan where a machine with only this change cannot exist; `reason` says why.
+    overrides: the keys of a cluster file that do it. duration is nan where a machine with only this
+    change cannot exist; `reason` says why.
     """
 
     attribute: str
     before: str
     after: str
+    overrides: Mapping[str, object]
     duration: Seconds
     reason: str = ""
 
 
 def causes(
-    first: Cluster, second: Cluster, duration: Callable[[Cluster], Seconds]
+    first: Cluster, second: Cluster, duration: Callable[[Overrides], Seconds]
 ) -> tuple[Cause, ...]:
     """The attributes in which two clusters differ, each swapped alone into the first.
 
-    `duration` predicts one cluster (s). The effects need not multiply to the whole: the slowest
-    resource decides, so a change may show only together with another.
+    `duration` predicts the first with some keys changed (s). The effects need not multiply to the
+    whole: the slowest resource decides, so a change may show only together with another.
     """
     found = []
-    for attribute, before, after, change in _differences(first, second):
-        try:
-            took, reason = duration(change(first)), ""
-        except CommsimError as error:
-            took, reason = math.nan, str(error)
+    for attribute, describe, keys in ATTRIBUTES:
+        before, after = describe(first), describe(second)
+        if before == after:
+            continue
+        overrides = keys(second)
+        took, reason = math.nan, "B has none to give"
+        if overrides:
+            try:
+                took, reason = duration(overrides), ""
+            except CommsimError as error:
+                reason = f"cannot exist alone: {str(error).splitlines()[0]}"
         found.append(
-            Cause(attribute=attribute, before=before, after=after, duration=took, reason=reason)
+            Cause(
+                attribute=attribute,
+                before=before,
+                after=after,
+                overrides=overrides,
+                duration=took,
+                reason=reason,
+            )
         )
-    return tuple(found)
-
-
-_Difference = tuple[str, str, str, Callable[[Cluster], Cluster]]
-
-
-def _differences(first: Cluster, second: Cluster) -> tuple[_Difference, ...]:
-    found: list[_Difference] = []
-
-    def add(name: str, of: Callable[[Cluster], str], change: Callable[[Cluster], Cluster]) -> None:
-        if of(first) != of(second):
-            found.append((name, of(first), of(second), change))
-
-    add("nodes", lambda c: str(c.nodes), lambda c: replace(c, nodes=second.nodes))
-    add("GPUs and links", _machine, lambda c: _with_machine(c, second))
-    add("NICs", _nics, lambda c: _with_nics(c, second))
-    for name in ("kind", "transport", "oversubscription", "sharp"):
-        value = getattr(second.fabric, name)
-        add(
-            f"fabric {name}",
-            lambda c, name=name: str(getattr(c.fabric, name)),  # type: ignore[misc]
-            lambda c, name=name, value=value: replace(  # type: ignore[misc]
-                c, fabric=replace(c.fabric, **{name: value})
-            ),
-        )
-    add(
-        "NVLink domain",
-        lambda c: f"{c.fabric.scale_up_domain} GPUs",
-        lambda c: replace(
-            c, fabric=replace(c.fabric, scale_up_domain=second.fabric.scale_up_domain)
-        ),
-    )
     return tuple(found)
 
 
@@ -84,50 +67,64 @@ def _machine(cluster: Cluster) -> str:
     return f"{cluster.gpus_per_node} x {cluster.gpu.name}, {cluster.interconnect}"
 
 
+def _machine_keys(cluster: Cluster) -> Overrides:
+    return {
+        "node.gpu": cluster.gpu.name,
+        "node.gpus": cluster.gpus_per_node,
+        "node.interconnect": cluster.interconnect,
+    }
+
+
 def _nics(cluster: Cluster) -> str:
-    node = cluster.node
-    if not node.nics:
+    nics = cluster.node.nics
+    if not nics:
         return "none"
-    rates = sorted({nic.rate for nic in node.nics})
-    text = " / ".join(format_rate(rate) for rate in rates)
-    return f"{len(node.nics)} x {text}" + (
-        "" if all(n.gpudirect for n in node.nics) else " via host"
-    )
+    rates = " / ".join(format_rate(rate) for rate in sorted({nic.rate for nic in nics}))
+    direct = "" if all(nic.gpudirect for nic in nics) else ", through host memory"
+    return f"{len(nics)} x {rates}, {cluster.nic_placement}{direct}"
 
 
-def _with_machine(cluster: Cluster, other: Cluster) -> Cluster:
-    """The first cluster with the second's machine, whose NICs get the first's rates."""
-    node = _nics_like(other.node, cluster.node)
-    return replace(
-        cluster, node=node, gpu=other.gpu, interconnect=other.interconnect,
-        nic_placement=other.nic_placement,
-        fabric=replace(cluster.fabric, scale_up_domain=other.fabric.scale_up_domain),
-    )  # fmt: skip
+def _nic_keys(cluster: Cluster) -> Overrides:
+    nics = cluster.node.nics
+    if not nics:
+        return {}
+    return {
+        "node.nics.count": len(nics),
+        "node.nics.rate": f"{min(nic.rate for nic in nics)}B/s",
+        "node.nics.gpudirect": all(nic.gpudirect for nic in nics),
+        "node.nics.placement": cluster.nic_placement,
+    }
 
 
-def _with_nics(cluster: Cluster, other: Cluster) -> Cluster:
-    return replace(
-        cluster, node=_nics_like(cluster.node, other.node), nic_placement=other.nic_placement
-    )
-
-
-def _nics_like(node: NodeTopology, model: NodeTopology) -> NodeTopology:
-    """`node` with the rates and GPUDirect of `model`'s NICs, where it has as many."""
-    if len(node.nics) != len(model.nics):
-        raise CommsimError(
-            f"{len(node.nics)} NICs cannot stand for {len(model.nics)}: their slots differ"
-        )
-    pairs = zip(node.nics, model.nics, strict=True)
-    return replace(
-        node,
-        nics=tuple(
-            replace(nic, rate=like.rate, gpudirect=like.gpudirect, latency=like.latency)
-            for nic, like in pairs
-        ),
-    )
+# What may differ: its name, how it reads, and the keys of a cluster file that carry it over.
+ATTRIBUTES: tuple[
+    tuple[str, Callable[[Cluster], str], Callable[[Cluster], Overrides]],
+    ...,
+] = (
+    ("nodes", lambda c: str(c.nodes), lambda c: {"nodes": c.nodes}),
+    ("GPUs and links", _machine, _machine_keys),
+    ("NICs", _nics, _nic_keys),
+    ("fabric", lambda c: c.fabric.kind, lambda c: {"fabric.kind": c.fabric.kind}),
+    ("transport", lambda c: c.fabric.transport, lambda c: {"fabric.transport": c.fabric.transport}),
+    (
+        "oversubscription",
+        lambda c: f"{c.fabric.oversubscription:g}",
+        lambda c: {"fabric.oversubscription": c.fabric.oversubscription},
+    ),
+    (
+        "SHARP",
+        lambda c: "yes" if c.fabric.sharp else "no",
+        lambda c: {"fabric.sharp": c.fabric.sharp},
+    ),
+    (
+        "NVLink domain",
+        lambda c: f"{c.fabric.scale_up_domain} GPUs",
+        lambda c: {"fabric.scale_up_domain": c.fabric.scale_up_domain},
+    ),
+)
 
 
 def cost_per_operation(cluster: Cluster, n_ranks: int, duration: Seconds) -> float | None:
-    """What the group's GPUs cost while the operation runs; None where no price is known."""
+    """What the group's GPUs cost while the operation runs, USD; None where no price is known."""
     price = cluster.price_per_gpu_hour
     return None if price is None else price * n_ranks * duration / SECONDS_PER_HOUR

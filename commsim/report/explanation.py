@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from commsim.collectives.collective import bus_factor
+from commsim.libraries.host import HostFacts
 from commsim.libraries.library import Choice
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.prediction import Prediction
@@ -57,24 +58,31 @@ class Switch:
 def traffic(prediction: Prediction) -> tuple[Traffic, ...]:
     """Payload bytes that leave the busiest GPU and the busiest node, as the algorithm defines."""
     collective, cluster = prediction.collective, prediction.cluster
-    placement = place(cluster, collective.ranks)
+    placement, facts = place(cluster, collective.ranks), prediction.choice.facts
     node, local = cluster.node, placement.hosts_by_set[0][0]
-    per_gpu = per_node = 0.0
-    if collective.operation != "barrier":
-        per_gpu, per_node = _volumes(
-            collective.operation, prediction.algorithm, float(collective.nbytes),
-            placement.n, placement.domains, placement.max_per_domain,
-        )  # fmt: skip
+    # Libraries that run on the host know machines, not NVLink domains.
+    host = isinstance(facts, HostFacts)
+    groups = placement.hosts if host else placement.domains
+    members = placement.max_per_host if host else placement.max_per_domain
+    if collective.operation == "barrier":
+        return ()
+    per_member, per_group = _volumes(
+        collective.operation, prediction.algorithm, float(collective.nbytes), placement.n, groups,
+        members,
+    )  # fmt: skip
     found = []
-    if placement.max_per_domain > 1 and per_gpu:
-        rate = gpu_rate(node, local)
-        found.append(Traffic(link="each GPU, to its own domain", nbytes=per_gpu, rate=rate))
-    if placement.domains > 1 and per_node:
-        hosts = min(cluster.hosts_per_domain, placement.hosts)
-        name = "each node, to the network" if hosts == 1 else f"each domain of {hosts} nodes"
-        found.append(
-            Traffic(link=name, nbytes=per_node, rate=hosts * network_bandwidth(node, local))
-        )
+    if members > 1 and per_member:
+        name = "each process, in its node" if host else "each GPU, to its own domain"
+        rate = 0.0 if host else gpu_rate(node, local)
+        found.append(Traffic(link=name, nbytes=per_member, rate=rate))
+    if groups > 1 and per_group:
+        joined = 1 if host else min(cluster.hosts_per_domain, placement.hosts)
+        name = "each node, to the network" if joined == 1 else f"each domain of {joined} nodes"
+        if isinstance(facts, HostFacts):
+            rate = sum(nic.rate for nic in node.nics[: facts.interfaces])
+        else:
+            rate = joined * network_bandwidth(node, local)
+        found.append(Traffic(link=name, nbytes=per_group, rate=rate))
     return tuple(found)
 
 
@@ -137,15 +145,11 @@ def waterfall(prediction: Prediction) -> tuple[Stage, ...]:
                 reason="what the graph search laid out: channels x rate of one",
             )
         )
-    rate *= PAYLOAD.get(prediction.protocol, 1.0)
-    stages.append(
-        Stage(
-            name="protocol",
-            bandwidth=rate,
-            reason=f"{PAYLOAD.get(prediction.protocol, 1.0):.4g} of the bytes sent are data"
-            f" ({prediction.protocol or 'none'})",
-        )
-    )
+    payload = PAYLOAD.get(prediction.protocol)
+    if payload is not None:
+        rate *= payload
+        reason = f"{payload:.4g} of the bytes sent are data ({prediction.protocol})"
+        stages.append(Stage(name="protocol", bandwidth=rate, reason=reason))
     rate *= useful / binding.nbytes
     stages.append(
         Stage(
@@ -170,9 +174,9 @@ def waterfall(prediction: Prediction) -> tuple[Stage, ...]:
     running -= parts.get(LAUNCH, 0.0)
     stages.append(
         Stage(
-            name="hops",
+            name="hops and processing",
             bandwidth=useful / running,
-            reason="waiting for the first bytes to pass every hop, as far as it is not hidden",
+            reason="waiting for bytes to pass every hop, as far as it is not hidden",
         )
     )
     stages.append(
