@@ -52,7 +52,8 @@ def topo(
         print_json(_as_dict(cluster, cuts))
         return
     node = cluster.node
-    print(f"{cluster.name}: {cluster.n_ranks} GPUs on {cluster.nodes} nodes")
+    machines = "node" if cluster.nodes == 1 else "nodes"
+    print(f"{cluster.name}: {cluster.n_ranks} GPUs on {cluster.nodes} {machines}")
     print_facts(_facts(cluster, cuts))
     print_section("picture of a node (rates per direction)", picture(node))
     if node.nics:
@@ -112,7 +113,7 @@ def _facts(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> list[tuple[str,
                 f" SHARP {'yes' if fabric.sharp else 'no'}",
             )
         )
-    if fabric.scale_up_domain:
+    if fabric.scale_up_domain > 1:
         facts.append(("NVLink domain", f"{fabric.scale_up_domain} GPUs"))
     names = {"node": "out of a node", "bisection": "across the middle"}
     facts += [(names[cut], format_rate(rate)) for cut, rate in cuts.items()]

@@ -106,7 +106,7 @@ BAD = {
     "root outside": ("predict dgx-h100 broadcast -s 8 --root 8", "root"),
     "root not in group": ("predict dgx-h100 broadcast -s 8 --ranks 0,1 --root 2", "root"),
     "no nodes": ("predict dgx-h100 all_reduce -s 8 --nodes 0", "nodes"),
-    "nodes in words": ("predict dgx-h100 all_reduce -s 8 --nodes two", "two"),
+    "nodes in words": ("predict dgx-h100 all_reduce -s 8 --nodes two", "--nodes"),
     "bits or bytes": ("predict dgx-h100 all_reduce -s 8 --set node.nics.rate=400", "Gbit/s"),
     "missing file": ("predict nowhere.toml all_reduce -s 8", "no such file"),
     "missing profile": ("predict dgx-h100 all_reduce -s 8 --profile none.toml", "none.toml"),
