@@ -204,7 +204,7 @@ class _Builder:
         node, part = self.node, self.part
         gpus = node.gpus or 1
         cpu = cpu_part(node, part)
-        if node.cpu_part is None:
+        if node.cpu_part is None and cpu.vendor in ("intel", "amd"):
             self.notes.append(f"node.cpu_part: not stated, {cpu.name} taken")
         per_socket = numa_of_socket(node, part)
         total = sockets(node, part) * per_socket

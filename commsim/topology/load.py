@@ -132,7 +132,7 @@ def _with_overrides(
     known = spec.known_keys() if overrides else ()
     problems = []
     for key, value in overrides.items():
-        if key not in known and not isinstance(value, Mapping):
+        if key not in known:
             close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f'; did you mean "{close[0]}"?' if close else f" (known: {', '.join(known)})"
             problems.append(f"override {key}: unknown key{hint}")
@@ -146,7 +146,9 @@ def _with_overrides(
                 break
             at = inner
         else:
-            at[last] = value
+            at[last] = _plain(value) if isinstance(value, Mapping) else value
+            if value is None:  # leaves the key out
+                del at[last]
     if problems:
         raise SpecError(problems)
     return raw

@@ -7,6 +7,7 @@ Quantities are text with a unit; a bare number is refused with an example.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,7 +52,9 @@ def _library(value: object) -> str:
 
 
 def _text_pcie(value: object) -> tuple[int, int]:
-    return parts.parse_pcie(value if isinstance(value, str) else repr(value))
+    if not isinstance(value, str):
+        raise ValueError(f'expected a PCIe link such as "gen5 x16", got {value!r}')
+    return parts.parse_pcie(value)
 
 
 def _tuple(value: object) -> object:
@@ -186,30 +189,49 @@ def parse(raw: Mapping[str, Any], where: str, overrides: Iterable[str] = ()) -> 
     `where` names the file in messages; keys of `overrides` are blamed on the override instead.
     """
     blamed = tuple(overrides)
+    problems: dict[str, str] = {}
     try:
         spec = ClusterSpec.model_validate(raw)
     except ValidationError as error:
-        raise SpecError(
-            _line(_where(item["loc"], where, blamed), item) for item in error.errors()
-        ) from None
-    problems = tuple(
-        f"{_blame(key, where, blamed)}{key}: {text}" for key, text in _cross_checks(spec)
-    )
+        wrong = [item["loc"] for item in error.errors()]
+        problems = {
+            _path(item["loc"]): _blame(_path(item["loc"]), where, blamed) + _line(item)
+            for item in error.errors()
+        }
+        try:  # what is left may have more to say
+            spec = ClusterSpec.model_validate(_without(raw, wrong))
+        except ValidationError:
+            raise SpecError(problems.values()) from None
+    for key, text in _cross_checks(spec):
+        if not any(key == wrong or key.startswith(f"{wrong}.") for wrong in problems):
+            problems[key] = f"{_blame(key, where, blamed)}{key}: {text}"
     if problems:
-        raise SpecError(problems)
+        raise SpecError(problems.values())
     return spec
 
 
+def _without(raw: Any, locations: Iterable[tuple[int | str, ...]]) -> Any:
+    """A copy of the tables without the values at these places."""
+    out = copy.deepcopy(dict(raw))
+    for loc in locations:
+        at: Any = out
+        for piece in loc[:-1]:
+            at = at[piece] if isinstance(piece, int) or piece in at else {}
+        if isinstance(at, dict):
+            at.pop(loc[-1], None)
+    return out
+
+
 def known_keys() -> tuple[str, ...]:
-    """Every dotted key of a cluster file that an override may set."""
+    """Every dotted key of a cluster file that an override may set, tables included."""
 
     def walk(model: type[BaseModel], prefix: str) -> Iterator[str]:
         for name, field in model.model_fields.items():
+            if name in ("device", "link"):
+                continue
+            yield prefix + name
             table = _table_of(field.annotation)
-            if table is None or name in ("device", "link"):
-                if name not in ("device", "link"):
-                    yield prefix + name
-            else:
+            if table is not None:
                 yield from walk(table, f"{prefix}{name}.")
 
     return tuple(walk(ClusterSpec, ""))
@@ -239,13 +261,9 @@ def _blame(key: str, where: str, overrides: tuple[str, ...]) -> str:
     return "override " if key in overrides else f"{where}: "
 
 
-def _where(loc: tuple[int | str, ...], where: str, overrides: tuple[str, ...]) -> str:
-    return _blame(_path(loc), where, overrides) + _path(loc)
-
-
-def _line(at: str, item: Any) -> str:
+def _line(item: Any) -> str:
     """One of pydantic's findings as one of our lines."""
-    kind, found = item["type"], item["input"]
+    at, kind, found = _path(item["loc"]), item["type"], item["input"]
     if kind == "extra_forbidden":
         return f"{at}: unknown key{_nearest_key(item['loc'])}"
     if kind == "missing":
@@ -473,6 +491,8 @@ def _check_domain(spec: ClusterSpec, part: GpuPart) -> _Problems:
 
 
 def _check_graph(spec: ClusterSpec) -> _Problems:
+    for key in sorted(spec.node.model_fields_set - {"gpu", "p2p"}):
+        yield f"node.{key}", "[[device]] and [[link]] describe the machine; leave this key out"
     names = [d.name for d in spec.device]
     for name in sorted({n for n in names if names.count(n) > 1}):
         yield "device", f'name "{name}" is used twice; expected a name of its own for each device'
