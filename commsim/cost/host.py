@@ -1,17 +1,19 @@
 """What a collective of a host-based library (Gloo, MPI) costs, in s.
 
-    duration = launch + staging + ((host)^p + (network)^p)^(1/p)
-    host     = rounds x hop + messages x message + handled x byte + copied x copy_byte + reduced x
-    reduce_byte network  = max(bytes through the busiest machine's port / port rate, bytes across
-    the middle / cut rate) / efficiency
+    duration = launch + staging + (host^p + network^p)^(1/p)
+    host     = rounds x hop + messages x message + handled x byte
+               + copied x copy_byte + reduced x reduce_byte
+    network  = max(port bytes / port rate, middle bytes / middle rate) / efficiency
 
-`host` is what the processes do (LogGP's L, o and G: Alexandrov et al., SPAA 1995,
+`host` is what the processes do (L, o and G of LogGP: Alexandrov et al., SPAA 1995,
 10.1145/215399.215427), with what Traffic counts for the busiest process; where ranks outnumber
 cores, the average process times ranks per core if that is more. `network` is the physical bound
-over the share of the line rate that TCP reaches. p says how far the two overlap: 1 not at all,
-infinity entirely. Two bulk streams over one Gloo connection delay each other: the port's time x (1
-+ duplex x peers^-duplex_decay). GPU buffers are first copied to the host and back. Ignored:
-congestion control, packet loss, other traffic, NUMA placement, memory bandwidth shared by ranks.
+over the share of the line rate that TCP data reaches: the bytes through the busiest machine's port,
+and those between the halves of the cluster. p says how far the two overlap: 1 not at all, infinity
+entirely. Bulk data both ways over one Gloo connection delays itself: the port's time grows by
+1 + duplex x peers^-duplex_decay. GPU buffers are copied to the host first and back at the end.
+Ignored: congestion control, loss, other traffic, NUMA placement, caches, memory bandwidth shared
+by ranks.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from commsim.topology.cluster import Cluster
 from commsim.topology.placement import Placement
 from commsim.units import BytesPerSecond, Seconds, format_rate
 
-UNCUT = ("single-switch", "direct")  # fabrics whose middle is no narrower than their ports
+# Fabrics whose middle carries what their ports do, unless oversubscribed.
+WIDE = ("single-switch", "fat-tree", "rail-optimized")
+WIDER = 1.5  # how much each doubt widens the interval, as for the other libraries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +61,8 @@ class Parts:
     latency: Seconds
     processing: Seconds
     network: Seconds
-    staging: Seconds
     overlap: float
+    middle: bool = False
 
     @property
     def host(self) -> Seconds:
@@ -66,7 +70,7 @@ class Parts:
 
     @property
     def duration(self) -> Seconds:
-        return self.launch + self.staging + join(self.host, self.network, self.overlap)
+        return self.launch + join(self.host, self.network, self.overlap)
 
 
 def join(a: Seconds, b: Seconds, p: float) -> Seconds:
@@ -75,13 +79,10 @@ def join(a: Seconds, b: Seconds, p: float) -> Seconds:
     return large * (1 + (small / large) ** p) ** (1 / p) if small > 0 else large
 
 
-def parts(
-    moved: Traffic, wires: Wires, n: int, tag: str, k: Mapping[str, float], asks: bool = False
-) -> Parts:
+def parts(moved: Traffic, wires: Wires, n: int, tag: str, k: Mapping[str, float]) -> Parts:
     """The parts of the duration in s of `moved` over `wires` with constants `k`.
 
-    tag: "algorithm.operation", for the constants that belong to one. asks: every message first asks
-    the receiver.
+    tag: "algorithm.operation", for the constants that belong to one.
     """
     crowd = max(1.0, n / wires.cores)
     far, near = moved.far, 1 - moved.far
@@ -92,17 +93,18 @@ def parts(
     hop = moved.far_rounds * k["hop"] + (1 - moved.far_rounds) * k["local_hop"]
     message = far * k["message"] + near * k["local_message"]
     byte = far * k["byte"] + near * k["local_byte"]
-    latency = (3 if asks else 1) * moved.rounds * hop
+    latency = moved.rounds * hop
     latency += busiest(moved.messages, moved.mean_messages) * message
     processing = busiest(moved.handled, moved.mean_handled) * byte
     processing += crowd * (moved.copied * k["copy_byte"] + moved.reduced * k["reduce_byte"])
     port = max(0.0, moved.node - wires.burst) / wires.port
     if moved.peers:
         port *= 1 + k.get(f"duplex.{tag}", 0.0) * moved.peers ** -k.get("duplex_decay", 0.0)
-    network = max(port, max(0.0, moved.cut - wires.burst) / wires.cut) / k["efficiency"]
+    cut = max(0.0, moved.cut - wires.burst) / wires.cut
     return Parts(
-        launch=k["launch"] * crowd, latency=latency, processing=processing, network=network,
-        staging=0.0, overlap=k.get(f"overlap.{tag}", k["overlap"]),
+        launch=k["launch"] * crowd, latency=latency, processing=processing,
+        network=max(port, cut) / k["efficiency"], middle=cut > port,
+        overlap=k.get(f"overlap.{tag}", k["overlap"]),
     )  # fmt: skip
 
 
@@ -110,22 +112,44 @@ def parts(
 
 
 @lru_cache(maxsize=1024)
-def wires_of(cluster: Cluster, placement: Placement, interfaces: int) -> Wires:
-    """What the cluster offers these ranks: the NICs used, half of the machines' NICs over the
-    oversubscription, and the slowest device's share of its path to host memory."""
+def wires_of(
+    cluster: Cluster, placement: Placement, ranks: tuple[int, ...] | None, interfaces: int
+) -> Wires:
+    """What the cluster offers these ranks: the first NICs of a machine, their part of what flows
+    between the halves of the machines, and the slowest device's share of its path to the host."""
     node = cluster.node
     cards = {link.source: link.bandwidth for link in node.links if link.kind == "pcie"}
     rates = [min(nic.rate, cards.get(nic.card, math.inf)) for nic in node.nics[:interfaces]]
     port = sum(rates) if rates and placement.hosts > 1 else math.inf
-    over = 1.0 if cluster.fabric.kind in UNCUT else max(1.0, cluster.fabric.oversubscription)
-    cut = port * (placement.hosts // 2) / over if over > 1 else math.inf
+    cut = math.inf
+    wide = cluster.fabric.kind in WIDE and cluster.fabric.oversubscription <= 1
+    if port < math.inf and not wide:
+        half = _halves(cluster, ranks)
+        cut = cluster.cut_bandwidth(*half) * port / sum(nic.rate for nic in node.nics)
     shares = (host_share(node, local) for local, _ in placement.hosts_by_set)
-    staging = min((s for s in shares if s > 0), default=math.inf)
+    staging = min((share for share in shares if share > 0), default=math.inf)
     return Wires(port=port, cut=cut, staging=math.inf if on_host(cluster) else staging)
 
 
+def _halves(
+    cluster: Cluster, ranks: tuple[int, ...] | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Every rank of the first and of the second half of the machines in use."""
+    size = cluster.gpus_per_node
+    hosts = range(cluster.nodes) if ranks is None else sorted({rank // size for rank in ranks})
+    every = [tuple(range(host * size, (host + 1) * size)) for host in hosts]
+    middle = len(every) // 2
+    first, second = every[:middle], every[len(every) - middle :]
+    return sum_of(first), sum_of(second)
+
+
+def sum_of(groups: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The groups' ranks in one tuple."""
+    return tuple(rank for group in groups for rank in group)
+
+
 def on_host(cluster: Cluster) -> bool:
-    """Whether the ranks' buffers already lie in host memory: the devices are CPUs."""
+    """Whether the ranks' buffers lie in host memory already: the devices are CPUs by name."""
     return all(gpu.part.lower().startswith("cpu") for gpu in cluster.node.gpus)
 
 
@@ -133,19 +157,20 @@ def layout_of(collective: Collective, facts: HostFacts) -> Layout:
     """The group as Traffic counts it."""
     at = facts.placement
     return Layout(
-        n=at.n, hosts=at.hosts, per_host=at.max_per_host, near=at.max_per_host if at.packed else 1,
+        n=at.n, hosts=at.hosts, per_host=at.max_per_host,
+        near=at.max_per_host if at.packed else 1,
         crossings=facts.crossings, segment=facts.segment, itemsize=collective.itemsize,
         one_way=collective.operation == "send_recv" and collective.root is not None,
     )  # fmt: skip
 
 
-def staged(operation: str, n: int, nbytes: int) -> tuple[float, float]:
-    """Bytes that the busiest rank copies from, and to, its device."""
-    part = nbytes / n
-    return {
-        "all_gather": (part, nbytes), "gather": (part, nbytes),
-        "reduce_scatter": (nbytes, part), "scatter": (nbytes, part), "barrier": (0.0, 0.0),
-    }.get(operation, (float(nbytes), float(nbytes)))  # fmt: skip
+def staged(operation: str, n: int, nbytes: int) -> float:
+    """Bytes that the busiest rank copies from and to its device."""
+    if operation == "barrier":
+        return 0.0
+    if operation in ("all_gather", "gather", "reduce_scatter", "scatter"):
+        return nbytes + nbytes / n
+    return 2.0 * nbytes
 
 
 def cost(
@@ -155,105 +180,109 @@ def cost(
     facts: HostFacts,
     profile: Profile | None = None,
 ) -> Cost:
-    """What `candidate` takes for `collective`, in s, and where the time goes (the module's
-    formula).
+    """What `candidate` takes for `collective`, in s, and where the time goes.
 
-    profile: constants of the library (None: those that come with commsim).
+    profile: the library's constants (None: those that come with commsim).
     """
     book = profile or shipped(facts.library)
-    k = book.values(())
-    at = layout_of(collective, facts)
-    wires = wires_of(cluster, facts.placement, facts.interfaces)
+    at, group = layout_of(collective, facts), facts.placement
+    wires = wires_of(cluster, group, collective.ranks, facts.interfaces)
     size = 0.0 if collective.operation == "barrier" else float(collective.nbytes)
-    tag = f"{candidate.algorithm}.{collective.operation}"
+    k, tag = book.values(()), f"{candidate.algorithm}.{collective.operation}"
     found: list[Parts] = []
     if facts.two_level:
         inside = replace(at, n=at.per_host, hosts=1, near=at.per_host, crossings=0)
         moved = traffic("release_gather", collective.operation, size, inside)
-        found.append(parts(moved, replace(wires, port=math.inf, cut=math.inf), at.n, tag, k))
+        found.append(parts(moved, Wires(), group.max_per_host, tag, k))
         at = replace(at, n=at.hosts, per_host=1, near=1, crossings=1)
     moved = traffic(candidate.algorithm, collective.operation, size, at)
-    asks = 0 < facts.eager_limit < moved.largest
-    found.append(parts(moved, wires, at.n, tag, k, asks))
-    into, out = staged(collective.operation, facts.placement.n, collective.nbytes)
-    return _sum(found, (into + out) / wires.staging, collective, cluster, facts, wires, book)
-
-
-def _sum(
-    found: list[Parts],
-    staging: Seconds,
-    collective: Collective,
-    cluster: Cluster,
-    facts: HostFacts,
-    wires: Wires,
-    book: Profile,
-) -> Cost:
-    launch = found[0].launch
-    joined = sum(join(p.host, p.network, p.overlap) for p in found)
-    network, latency = sum(p.network for p in found), sum(p.latency for p in found)
-    processing = sum(p.processing for p in found)
-    hidden = joined - network - latency - processing
-    duration = launch + staging + joined
-    pieces = {
-        f"network port at {format_rate(wires.port)}": network,
-        "a process's TCP stack" if facts.placement.hosts > 1 else "memory copies between processes": processing,
-        "messages waiting for one another": latency + launch,
-        f"device to host memory at {format_rate(wires.staging)}": staging,
-    }  # fmt: skip
-    regime = (
-        "bandwidth"
-        if network + processing + staging > 0.8 * duration
-        else "latency" if latency + launch > 0.8 * duration else "middle"
-    )  # fmt: skip
-    reasons, notes = _doubts(collective, cluster, facts, wires, staging)
-    low, high = book.spreads[regime].low, book.spreads[regime].high
+    found.append(parts(moved, wires, at.n, tag, k))
+    staging = staged(collective.operation, group.n, collective.nbytes) / wires.staging
+    doubts = _doubts(collective, cluster, facts, wires, book)
+    pieces = pieces_of(found, staging)
+    low, high = _spread(pieces, book, len(doubts))
     return Cost(
-        duration=duration,
-        breakdown=(
-            ("launch", launch), ("staging", staging), ("latency", latency),
-            ("processing", processing), ("network", network), ("overlap", hidden),
-        ),
-        bottleneck=max(pieces, key=lambda name: pieces[name]),
-        spread=(math.exp(low), math.exp(high)), extrapolated=reasons, notes=notes,
+        duration=sum(pieces.values()), breakdown=tuple(pieces.items()),
+        bottleneck=_bottleneck(pieces, found[-1], wires, group),
+        spread=(low, high), extrapolated=doubts, notes=_notes(cluster, facts),
     )  # fmt: skip
 
 
-LAB_RANKS = 8
-LAB_RATE = 250e6
-LAB_OPERATIONS = {
-    "gloo": frozenset({"gather", "scatter", "reduce"}),
-    "mpi": frozenset({"gather", "scatter", "reduce"}),
-}
+def pieces_of(found: list[Parts], staging: Seconds) -> dict[str, Seconds]:
+    """Where the time goes, s: the network in full, the processes with what it does not hide."""
+    network = sum(p.network for p in found)
+    shown = sum(join(p.host, p.network, p.overlap) for p in found) - network
+    host = sum(p.host for p in found)
+    share = max(0.0, shown) / host if host else 0.0
+    return {
+        "launch": found[0].launch,
+        "staging": staging,
+        "latency": share * sum(p.latency for p in found),
+        "processing": share * sum(p.processing for p in found),
+        "network": network,
+    }
+
+
+def _bottleneck(pieces: Mapping[str, Seconds], last: Parts, wires: Wires, at: Placement) -> str:
+    largest = max(pieces, key=lambda name: pieces[name])
+    network = (
+        f"the fabric between halves of the machines at {format_rate(wires.cut)}"
+        if last.middle
+        else f"a machine's network port at {format_rate(wires.port)}"
+    )
+    stack = "one process's TCP stack" if at.hosts > 1 else "copies between processes of a machine"
+    return {
+        "launch": "starting the operation in each process",
+        "staging": f"copies between device and host memory at {format_rate(wires.staging)}",
+        "latency": "messages that wait for one another",
+        "processing": stack,
+        "network": network,
+    }[largest]
+
+
+def regime(waiting: Seconds, duration: Seconds) -> str:
+    """latency, middle or bandwidth, by the share of the duration that no byte is moved in."""
+    share = waiting / duration
+    return "latency" if share > 0.8 else "bandwidth" if share < 0.2 else "middle"
+
+
+def _spread(pieces: Mapping[str, Seconds], book: Profile, doubts: int) -> tuple[float, float]:
+    """ln(end / duration) of the interval: held-out quantiles, wider for each doubt."""
+    found = book.spreads[regime(pieces["launch"] + pieces["latency"], sum(pieces.values()))]
+    return found.low * WIDER**doubts, found.high * WIDER**doubts
 
 
 def _doubts(
-    collective: Collective, cluster: Cluster, facts: HostFacts, wires: Wires, staging: Seconds
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Why the constants are used outside what they were fitted on, and what was assumed."""
-    at = facts.placement
-    doubts, notes = [], []
-    if at.n > LAB_RANKS:
-        doubts.append(f"{at.n} ranks: constants were fitted on 2 to {LAB_RANKS}")
-    if at.hosts > 1 and wires.port > LAB_RATE:
-        doubts.append(
-            f"network ports of {format_rate(wires.port)}: constants were fitted on up to {format_rate(LAB_RATE)}"
-        )
-    if staging:
-        doubts.append("device buffers: copies to host memory at the bus's rate, not measured")
-    if collective.operation in LAB_OPERATIONS.get(facts.library, ()):
-        doubts.append(f"{collective.operation}: not among the operations measured")
+    collective: Collective, cluster: Cluster, facts: HostFacts, wires: Wires, book: Profile
+) -> tuple[str, ...]:
+    """Why the constants are used outside what they were fitted on."""
+    at, doubts = facts.placement, []
+    most, fastest = int(book.fitted["max_ranks"][0]), float(book.fitted["max_port"][0])
+    if at.n > most:
+        doubts.append(f"{at.n} ranks: profile {book.name} was fitted on up to {most}")
     if at.hosts > 1 and not cluster.node.nics:
         doubts.append(
-            f"{cluster.name} names no network: machines are taken to reach each other as fast as one process can send"
+            f"{cluster.name} names no network: only the processes' TCP stack limits what they send"
         )
-    if at.hosts > 1 and cluster.node.nics:
-        used = min(facts.interfaces, len(cluster.node.nics))
-        notes.append(
-            f"a machine's ranks share {used} of its {len(cluster.node.nics)} network ports, over TCP"
+    elif at.hosts > 1 and wires.port > fastest:
+        doubts.append(
+            f"a network port of {format_rate(wires.port)}: profile {book.name} was fitted on up to "
+            f"{format_rate(fastest)}"
         )
-        if cluster.fabric.transport not in ("tcp",):
-            notes.append(
-                f"transport {cluster.fabric.transport}: modelled as TCP over it, not as its native messaging"
-            )
-    notes.append("every rank is taken to have a CPU core of its own")
-    return tuple(doubts), tuple(notes)
+    if wires.staging < math.inf and collective.operation != "barrier":
+        doubts.append("copies between device and host memory: at the bus's rate, never measured")
+    if collective.operation not in book.fitted["operation"]:
+        doubts.append(f"{collective.operation}: profile {book.name} was not fitted on it")
+    return tuple(doubts)
+
+
+def _notes(cluster: Cluster, facts: HostFacts) -> tuple[str, ...]:
+    """What was assumed."""
+    notes = ["every rank is taken to have a CPU core of its own"]
+    ports = len(cluster.node.nics)
+    if facts.placement.hosts > 1 and ports:
+        used = min(facts.interfaces, ports)
+        notes.append(f"TCP over {used} of a machine's {ports} network ports, shared by its ranks")
+        if cluster.fabric.transport != "tcp":
+            notes.append(f"{cluster.fabric.transport} is used as a network for TCP, not natively")
+    return tuple(notes)

@@ -15,7 +15,8 @@ from functools import lru_cache
 
 from commsim.errors import LibraryError
 
-MAX_FAN = 4  # children of one process in MPICH's shared-memory trees (MPIR_CVAR_REDUCE_INTRANODE_TREE_KVAL)
+# Children of a process in MPICH's shared-memory trees: MPIR_CVAR_REDUCE_INTRANODE_TREE_KVAL.
+MAX_FAN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Traffic:
     of the process that is busy longest, and their bytes; mean_*: averaged over the processes. node:
     bytes through the network port of the busiest machine in its busier direction. cut: bytes
     between the halves of the cluster, one direction. copied, reduced: bytes a process moves or adds
-    up in its own memory. largest: bytes of the largest message. peers: connections of a process
+    up in its own memory. peers: connections of a process
     that carry bulk data in both directions at once (0: none). far, far_rounds: share of handled
     bytes, and of rounds, that cross the network.
     """
@@ -56,7 +57,6 @@ class Traffic:
     cut: float = 0.0
     copied: float = 0.0
     reduced: float = 0.0
-    largest: float = 0.0
     peers: int = 0
     far: float = 0.0
     far_rounds: float = 0.0
@@ -112,7 +112,7 @@ def _ring(at: Layout, size: float, passes: int, segments: float, **rest: float) 
         node=at.crossings * sent,
         cut=sent * max(far, at.crossings * at.hosts / 2 if at.crossings > 1 else far),
         far=far, far_rounds=min(1.0, at.crossings * at.hosts / at.n),
-        largest=size / at.n / max(1.0, segments), **rest,
+        **rest,
     )  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def linear_all_to_all(at: Layout, size: float) -> Traffic:
     return _even(
         1, at.n - 1, (at.n - 1) / at.n * size,
         node=_per_host(at, size), cut=_middle(at, size), copied=size / at.n, peers=at.n - 1,
-        far=_spread(at), far_rounds=float(at.hosts > 1), largest=size / at.n,
+        far=_spread(at), far_rounds=float(at.hosts > 1),
     )  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def linear_root(at: Layout, size: float) -> Traffic:
         rounds=1, messages=at.n - 1, handled=part,
         mean_messages=2 * (at.n - 1) / at.n, mean_handled=2 * part / at.n,
         node=(at.n - at.per_host) / at.n * size, cut=size / 2 if at.hosts > 1 else 0.0,
-        copied=size / at.n, far=_spread(at), far_rounds=float(at.hosts > 1), largest=size / at.n,
+        copied=size / at.n, far=_spread(at), far_rounds=float(at.hosts > 1),
     )  # fmt: skip
 
 
@@ -185,12 +185,19 @@ def p2p(at: Layout, size: float) -> Traffic:
     far = float(at.hosts > 1)
     if at.one_way:
         return Traffic(
-            rounds=1, messages=1, handled=size, mean_messages=2 / at.n, mean_handled=2 * size / at.n,
-            node=size * far, cut=size * far, far=far, far_rounds=far, largest=size,
+            rounds=1, messages=1, handled=size,
+            mean_messages=2 / at.n, mean_handled=2 * size / at.n,
+            node=size * far, cut=size * far, far=far, far_rounds=far,
         )  # fmt: skip
     cut = size * max(1.0, at.crossings * at.hosts / 2 if at.crossings > 1 else 1.0) * far
     return _even(
-        1, 1, size, node=at.crossings * size, cut=cut, far=far, far_rounds=far, largest=size
+        1,
+        1,
+        size,
+        node=at.crossings * size,
+        cut=cut,
+        far=far,
+        far_rounds=far,
     )
 
 
@@ -215,7 +222,7 @@ def flooded_binomial(at: Layout, size: float) -> Traffic:
         rounds=deep, messages=deep + 1, handled=chain,
         mean_messages=2 * (at.n - 1) / at.n, mean_handled=2 * (at.n - 1) / at.n * size,
         node=at.near * far * (far + 1) / 2 * size, cut=at.n / 2 * size if at.hosts > 1 else 0.0,
-        far=_log_share(at), far_rounds=_log_share(at), largest=size,
+        far=_log_share(at), far_rounds=_log_share(at),
     )  # fmt: skip
 
 
@@ -227,7 +234,7 @@ def binomial(at: Layout, size: float) -> Traffic:
         rounds=deep, messages=deep, handled=deep * size,
         mean_messages=2 * (at.n - 1) / at.n, mean_handled=2 * (at.n - 1) / at.n * size,
         node=_far_rounds(at) * size, cut=size if at.hosts > 1 else 0.0,
-        far=_log_share(at), far_rounds=_log_share(at), largest=size,
+        far=_log_share(at), far_rounds=_log_share(at),
     )  # fmt: skip
 
 
@@ -242,8 +249,8 @@ def binomial_parts(at: Layout, size: float) -> Traffic:
     return Traffic(
         rounds=deep, messages=deep, handled=part,
         mean_messages=2 * (at.n - 1) / at.n, mean_handled=deep / at.n * size,
-        node=(at.n - at.per_host) / at.n * size, cut=size / 2 if at.hosts > 1 else 0.0, copied=size / at.n,
-        far=_spread(at), far_rounds=_log_share(at), largest=size / 2,
+        node=(at.n - at.per_host) / at.n * size, cut=size / 2 if at.hosts > 1 else 0.0,
+        copied=size / at.n, far=_spread(at), far_rounds=_log_share(at),
     )  # fmt: skip
 
 
@@ -261,7 +268,7 @@ def recursive_doubling_all_reduce(at: Layout, size: float) -> Traffic:
     return _even(
         rounds, rounds, (rounds - _fold(at) / 2) * size,
         node=_far_rounds(at) * at.per_host * size, cut=at.n / 2 * size if at.hosts > 1 else 0.0,
-        reduced=rounds * size, far=_log_share(at), far_rounds=_log_share(at), largest=size,
+        reduced=rounds * size, far=_log_share(at), far_rounds=_log_share(at),
     )  # fmt: skip
 
 
@@ -275,20 +282,22 @@ def rabenseifner(at: Layout, size: float) -> Traffic:
         node=2 * at.per_host / at.near * (1 - 1 / far) * size + extra if at.hosts > 1 else 0.0,
         cut=size if at.hosts > 1 else 0.0, reduced=(at.n - 1) / at.n * size,
         far=(1 / at.near - 1 / at.n) / (1 - 1 / at.n) if at.hosts > 1 else 0.0,
-        far_rounds=_log_share(at), largest=size / 2,
+        far_rounds=_log_share(at),
     )  # fmt: skip
 
 
 def rabenseifner_reduce(at: Layout, size: float) -> Traffic:
-    """Recursive halving reduce-scatter, then a binomial gather to the root."""
-    return rabenseifner(at, size)
+    """Recursive halving reduce-scatter, then a binomial gather to the root, which only receives in
+    it."""
+    both = rabenseifner(at, size)
+    return replace(both, handled=both.handled * 3 / 4, mean_handled=both.mean_handled * 3 / 4)
 
 
 def recursive_doubling_all_gather(at: Layout, size: float) -> Traffic:
     return _even(
         log2_up(at.n), log2_up(at.n), (at.n - 1) / at.n * size,
         node=_per_host(at, size), cut=_middle(at, size), copied=size / at.n,
-        far=_spread(at), far_rounds=_log_share(at), largest=size / 2,
+        far=_spread(at), far_rounds=_log_share(at),
     )  # fmt: skip
 
 
@@ -302,7 +311,7 @@ def recursive_halving(at: Layout, size: float) -> Traffic:
     return _even(
         rounds, rounds, (at.n - 1) / at.n * size + _fold(at) / 2 * size,
         node=_per_host(at, size), cut=_middle(at, size), reduced=(at.n - 1) / at.n * size,
-        far=_spread(at), far_rounds=_log_share(at), largest=size / 2,
+        far=_spread(at), far_rounds=_log_share(at),
     )  # fmt: skip
 
 
@@ -321,7 +330,7 @@ def bruck_all_to_all(at: Layout, size: float) -> Traffic:
     return _even(
         rounds, rounds, rounds / 2 * size,
         node=_bruck_node(at) * size / 2, cut=_middle(at, size), copied=2 * size,
-        far=_spread(at), far_rounds=_log_share(at), largest=size / 2,
+        far=_spread(at), far_rounds=_log_share(at),
     )  # fmt: skip
 
 
@@ -336,15 +345,16 @@ def _bruck_node(at: Layout) -> int:
 def _then(first: Traffic, second: Traffic) -> Traffic:
     """One phase after the other."""
     handled, rounds = first.handled + second.handled, first.rounds + second.rounds
+    far_rounds = first.far_rounds * first.rounds + second.far_rounds * second.rounds
     return Traffic(
         rounds=rounds, messages=first.messages + second.messages, handled=handled,
         mean_messages=first.mean_messages + second.mean_messages,
         mean_handled=first.mean_handled + second.mean_handled,
         node=first.node + second.node, cut=first.cut + second.cut,
         copied=first.copied + second.copied, reduced=first.reduced + second.reduced,
-        largest=max(first.largest, second.largest),
+       
         far=(first.far * first.handled + second.far * second.handled) / handled if handled else 0.0,
-        far_rounds=(first.far_rounds * first.rounds + second.far_rounds * second.rounds) / max(1, rounds),
+        far_rounds=far_rounds / max(1, rounds),
     )  # fmt: skip
 
 
@@ -365,7 +375,8 @@ def release_gather(at: Layout, size: float) -> Traffic:
     """Broadcast through one shared buffer: the root writes, the others read, chunk by chunk."""
     deep = max(1, (log2_up(at.n) + 1) // 2)
     return Traffic(
-        rounds=deep, messages=2 * deep, handled=size, mean_messages=2 * deep, mean_handled=size, largest=size
+        rounds=deep, messages=2 * deep, handled=size,
+        mean_messages=2 * deep, mean_handled=size,
     )  # fmt: skip
 
 
@@ -376,6 +387,10 @@ def release_gather_reduce(at: Layout, size: float) -> Traffic:
 
 def release_gather_all_reduce(at: Layout, size: float) -> Traffic:
     return _then(release_gather_reduce(at, size), release_gather(at, size))
+
+
+def release_gather_barrier(at: Layout, size: float) -> Traffic:
+    return _then(release_gather(at, 0), release_gather(at, 0))
 
 
 Count = Callable[[Layout, float], Traffic]
@@ -409,7 +424,7 @@ COUNTS: dict[tuple[str, str], Count] = {
     ("release_gather", "broadcast"): release_gather,
     ("release_gather", "reduce"): release_gather_reduce,
     ("release_gather", "all_reduce"): release_gather_all_reduce,
-    ("release_gather", "barrier"): lambda at, size: _then(release_gather(at, 0), release_gather(at, 0)),
+    ("release_gather", "barrier"): release_gather_barrier,
 }  # fmt: skip
 
 
@@ -420,6 +435,7 @@ def traffic(algorithm: str, operation: str, size: float, at: Layout) -> Traffic:
     if count is None:
         known = sorted(a for a, o in COUNTS if o == operation)
         raise LibraryError(
-            f"{operation}: algorithm {algorithm!r} is not one of a host-based library; use one of {', '.join(known)}"
+            f"{operation}: unknown algorithm {algorithm!r} of a host-based library; "
+            f"use one of {', '.join(known)}"
         )
     return count(at, size)

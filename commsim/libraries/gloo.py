@@ -26,7 +26,7 @@ MAX_SEGMENT = 1 * MIB  # kMaxSegmentSize, gloo/allreduce.h
 ALGORITHMS = {
     "all_reduce": ("ring", "the default of Gloo's allreduce, at every size"),
     "reduce_scatter": ("ring_then_slice", "torch runs an all_reduce and keeps each rank's part"),
-    "reduce": ("ring_then_gather", "ring reduce-scatter, then every rank sends its part to the root"),
+    "reduce": ("ring_then_gather", "ring reduce-scatter, then the parts go to the root"),
     "all_gather": ("ring", "the only algorithm of Gloo's allgather"),
     "broadcast": ("flooded_binomial", "binomial tree; a rank sends to all its children at once"),
     "all_to_all": ("linear", "every pair is posted at once"),
@@ -51,7 +51,7 @@ class Gloo(Library):
         object.__setattr__(self, "env", settings(self.env))
         if self.launch != "processes":
             raise LibraryError(
-                f'gloo: launch: expected "processes" (one per rank), got {self.launch!r}; leave it out'
+                f'gloo: launch: expected "processes", got {self.launch!r}; leave it out'
             )
 
     @property
@@ -65,8 +65,8 @@ class Gloo(Library):
         chosen, why = ALGORITHMS[collective.operation]
         names = {chosen: ""}
         if collective.operation == "all_reduce":
-            names["bcube"] = "in Gloo, but torch's process group does not ask for it"
-            names["halving_doubling"] = "in Gloo, but torch's process group does not ask for it"
+            unused = "in Gloo, but torch's process group does not ask for it"
+            names |= {"bcube": unused, "halving_doubling": unused}
         facts = HostFacts(
             placement=placement_of(collective, cluster),
             library="gloo",

@@ -21,8 +21,7 @@ class HostFacts:
     interfaces: network ports that a machine's ranks share. crossings: connections of the ring that
     leave the busiest machine. shared_memory: ranks of one machine talk through it (MPI) instead of
     loopback TCP (Gloo). two_level: one leader a machine takes part in the network phase. segment:
-    most bytes a ring sends as one message. eager_limit: larger messages first ask the receiver (one
-    round trip); 0: none do.
+    most bytes that a ring sends as one message (0: a whole chunk).
     """
 
     placement: Placement
@@ -32,7 +31,6 @@ class HostFacts:
     shared_memory: bool = False
     two_level: bool = False
     segment: Bytes = 0
-    eager_limit: Bytes = 0
 
 
 @lru_cache(maxsize=1024)

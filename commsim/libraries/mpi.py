@@ -53,12 +53,13 @@ CANDIDATES = {
 
 # MPICH's names for the values of MPIR_CVAR_<operation>_INTRA_ALGORITHM
 VARIABLES = {
-    "all_reduce": "ALLREDUCE", "broadcast": "BCAST", "reduce": "REDUCE", "all_gather": "ALLGATHER",
-    "reduce_scatter": "REDUCE_SCATTER_BLOCK", "all_to_all": "ALLTOALL",
+    "all_reduce": "ALLREDUCE", "broadcast": "BCAST", "reduce": "REDUCE",
+    "all_gather": "ALLGATHER", "all_to_all": "ALLTOALL", "reduce_scatter": "REDUCE_SCATTER_BLOCK",
 }  # fmt: skip
 THEIR_NAMES = {
-    "reduce_scatter_allgather": "rabenseifner", "reduce_scatter_gather": "rabenseifner", "brucks": "bruck",
-    "scatter_recursive_doubling_allgather": "scatter_doubling", "scatter_ring_allgather": "scatter_ring",
+    "reduce_scatter_allgather": "rabenseifner", "reduce_scatter_gather": "rabenseifner",
+    "scatter_recursive_doubling_allgather": "scatter_doubling",
+    "scatter_ring_allgather": "scatter_ring", "brucks": "bruck",
 }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ class Mpi(Library):
         object.__setattr__(self, "env", settings(self.env))
         if self.launch != "processes":
             raise LibraryError(
-                f'mpi: launch: expected "processes" (one per rank), got {self.launch!r}; leave it out'
+                f'mpi: launch: expected "processes", got {self.launch!r}; leave it out'
             )
         _release(self.version)
 
@@ -138,7 +139,7 @@ def _forced(operation: str, env: Mapping[str, str], names: Mapping[str, str]) ->
     if names.get(name, "unknown"):
         usable = ", ".join(n for n, reason in names.items() if not reason)
         raise LibraryError(
-            f"{variable}: {asked!r} is not modelled for {operation} here; use auto or one of {usable}"
+            f"{variable}: {asked!r} is not modelled here; use auto or one of {usable}"
         )
     return name
 
