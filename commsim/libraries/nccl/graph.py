@@ -46,6 +46,26 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGraphs:
+    """One NCCL node before alignment: its ranks (numbers inside the domain, ascending; a position in an order is
+    a place in here) and its own graphs."""
+
+    ranks: tuple[int, ...]
+    ring: Graph
+    tree: Graph
+    nvls: Graph | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainGraphs:
+    """`count` consecutive equal NVLink domains (a machine, or a rack of them) of `ranks` ranks, each of these nodes."""
+
+    count: int
+    ranks: int
+    nodes: tuple[NodeGraphs, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Communicator:
     """Everything the tuner needs to know of a communicator: section 3's inputs in docs/nccl.md.
 
@@ -82,3 +102,6 @@ class Communicator:
     total_bw: float = 0.0
     nic_count: int = 0
     collnet: bool = False
+    nvls_chunk: int = 0  # bytes
+    nvls_tree_max_chunk: int = 0  # bytes
+    domains: tuple[DomainGraphs, ...] = ()  # every node's own graphs, from which rings and trees follow
