@@ -1,0 +1,92 @@
+"""What the README shows is run as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import commsim
+from commsim.cli.main import run
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LINKED = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+
+# Stands for the reader's own `nvidia-smi topo -m > mine.txt`.
+MINE = """\
+\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity
+GPU0\t X \tNV18\tPIX\t0-31\t0
+GPU1\tNV18\t X \tPIX\t0-31\t0
+NIC0\tPIX\tPIX\t X
+"""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def command_lines() -> list[str]:
+    lines = (line for block in blocks("sh") for line in block.splitlines())
+    return [line for line in lines if line.startswith("commsim ")]
+
+
+def test_the_first_commands_are_make_demo_and_make_test() -> None:
+    first, second = blocks("sh")[0].splitlines()[:2]
+    assert first.split()[:2] == ["make", "demo"]
+    assert second.split()[:2] == ["make", "test"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^demo:", makefile, re.MULTILINE)
+    assert re.search(r"^test:", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_command_lines(
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.txt").write_text(MINE, encoding="utf-8")
+    code = run(shlex.split(line)[1:])
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (0, "")
+    assert captured.out
+
+
+def test_python(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks("python")
+    exec(compile(code, "README.md", "exec"), {})
+    duration, choice, bandwidth, slower = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\d+ us, between \d+ and \d+", duration)
+    assert len(choice.split()) == 3
+    assert bandwidth.endswith("binds")
+    assert float(slower) > 1  # half the network
+
+
+def test_the_cluster_file(tmp_path: Path) -> None:
+    (text,) = blocks("toml")
+    path = tmp_path / "my-cluster.toml"
+    path.write_text(text, encoding="utf-8")
+    cluster = commsim.load_cluster(path)
+    assert (cluster.name, cluster.n_ranks, len(cluster.node.nics)) == ("my-cluster", 128, 8)
+
+
+@pytest.mark.parametrize("path", LINKED, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), target
+
+
+def test_architecture_names_what_is_there() -> None:
+    """Every folder and module right under commsim/ has its line in ARCHITECTURE.md."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for path in (ROOT / "commsim").iterdir():
+        if path.name.startswith("_") or path.suffix not in ("", ".py"):
+            continue
+        name = path.name if path.is_file() else f"{path.name}/"
+        assert name in text, name
