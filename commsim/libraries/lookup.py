@@ -13,8 +13,8 @@ from commsim.libraries.library import Library
 
 
 def library(name: str, env: Mapping[str, str] | None = None, launch: str | None = None) -> Library:
-    """The library of `name` or `name@version`, with its environment and launch mode; UnknownNameError
-    names the known ones. Found by module name: a new library is one new file."""
+    """The library of `name` or `name@version`, with its environment and launch mode;
+    UnknownNameError names the known ones. Found by module name: a new library is one new file."""
     word, at, version = name.partition("@")
     found = _class(word.strip().lower())
     if found is None:
@@ -27,7 +27,8 @@ def library(name: str, env: Mapping[str, str] | None = None, launch: str | None 
 
 
 def _class(word: str) -> type[Library] | None:
-    """The Library that lives in the module of that name (or in the module of that name inside its package)."""
+    """The Library that lives in the module of that name (or in the module of that name inside its
+    package)."""
     modules = {m.name: m.ispkg for m in pkgutil.iter_modules(here.__path__)}
     if word not in modules:
         return None

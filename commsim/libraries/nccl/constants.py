@@ -1,7 +1,8 @@
-"""NCCL's own tuning constants by version: latencies in us, bandwidths in GB/s, as its tuner states them.
+"""NCCL's own tuning constants by version: latencies in us, bandwidths in GB/s.
 
-Source: NVIDIA NCCL, src/graph/tuning.cc of releases v2.18.1-1 to v2.30.7-1 (https://github.com/NVIDIA/nccl); figures only. Each table lists the
-first release in which a value holds. These are the numbers NCCL chooses by, not what a collective takes.
+Source: NVIDIA NCCL, src/graph/tuning.cc of releases v2.18.1-1 to v2.30.7-1
+(https://github.com/NVIDIA/nccl); figures only. Each table lists the first release in which a value
+holds. These are the numbers NCCL chooses by, not what a collective takes.
 """
 
 from __future__ import annotations
@@ -35,16 +36,18 @@ LOCAL_RANKS_NVLS = 32  # most ranks of a node that all_gather and reduce_scatter
 LOCAL_RANKS_DIRECT = 8  # most ranks of a node that CollNetDirect takes
 STEPS = 8  # slots of a connection's buffer
 
-# How Tree (and NVLSTree on Blackwell) falls short at middle sizes: one factor a power of two, from 64 B.
+# How Tree (and NVLSTree on Blackwell) falls short at middle sizes: one factor a power of two, from
+# 64 B.
 TREE_CORRECTION: Final = (
     (1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1),
     (1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1),
-    (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9),
+    (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9,
+     .9),
 )  # fmt: skip
 
 
 def parse_version(text: str) -> Version:
-    """(2, 27, 7) from "2.27.7", "2.27" (its last patch) or "2.27.7-1"; LibraryError on anything else."""
+    """(2, 27, 7) from "2.27.7", "2.27" (its last patch) or "2.27.7-1"; else LibraryError."""
     parts = text.strip().removeprefix("v").split("-")[0].split("+")[0].split(".")
     if not 2 <= len(parts) <= 3 or not all(p.isdecimal() for p in parts):
         raise LibraryError(f'library version: expected e.g. "2.27.7", got {text!r}')
@@ -100,20 +103,24 @@ _HOP_LATENCY: Final[dict[str, tuple[tuple[Version, tuple[Triple, Triple, Triple]
     "collnet_direct": ((_OLD, _simple(8.0, 8.0, 10.7)), ((2, 19, 0), _simple(3.7, 3.7, 31))),
     "collnet_chain": ((_OLD, _simple(4.75, 8.0, 14)), ((2, 19, 0), _simple(2.8, 2.8, 30))),
     "nvls": (
-        (_OLD, _simple(0, 0, 18)), ((2, 19, 0), _simple(23, 0, 18)), ((2, 21, 0), _simple(25, 0, 18)),
+        (_OLD, _simple(0, 0, 18)), ((2, 19, 0), _simple(23, 0, 18)),
+        ((2, 21, 0), _simple(25, 0, 18)),
     ),
     "nvls_tree": (
-        (_OLD, _simple(0, 0, 19)), ((2, 19, 0), _simple(23, 0, 14)), ((2, 21, 0), _simple(25, 0, 14)),
-        ((2, 28, 8), _simple(25, 0, 20.9)),
+        (_OLD, _simple(0, 0, 19)), ((2, 19, 0), _simple(23, 0, 14)),
+        ((2, 21, 0), _simple(25, 0, 14)), ((2, 28, 8), _simple(25, 0, 20.9)),
     ),
     "pat": ((_OLD, _simple(0, 0, 0)), ((2, 28, 0), _simple(4, 4, 14))),
 }  # fmt: skip
 
 # Ceilings by GPU class (rows V, A, H, B) and by one, two or more nodes (columns), GB/s.
+_V_LL: Final = (39.0, 39.0, 20.4)
+_A_LL: Final = (87.7, 22.5, 19.0)
+_H_LL: Final = (141.0, 45.0, 35.0)
 _LL_MAX: Final[tuple[tuple[Version, tuple[Triple, Triple, Triple, Triple]], ...]] = (
-    (_OLD, ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (87.7, 22.5, 19.0), (87.7, 22.5, 19.0))),
-    ((2, 21, 0), ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (141.0, 45.0, 35.0))),
-    ((2, 25, 0), ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))),
+    (_OLD, (_V_LL, _A_LL, _A_LL, _A_LL)),
+    ((2, 21, 0), (_V_LL, _A_LL, _H_LL, _H_LL)),
+    ((2, 25, 0), (_V_LL, _A_LL, _H_LL, (282.0, 90.0, 70.0))),
 )  # fmt: skip
 _EACH_20: Final = _flat(20.0)
 _RING_LL128: Final[tuple[tuple[Version, tuple[Triple, Triple, Triple, Triple]], ...]] = (

@@ -1,7 +1,8 @@
 """What NCCL's environment variables ask for, read as the given release reads them.
 
-NCCL_ALGO and NCCL_PROTO have two grammars: one list for everything up to 2.23, lists per function from 2.24, where an unknown word is an error
-(NCCL user guide, environment variables; src/graph/tuning.cc).
+NCCL_ALGO and NCCL_PROTO have two grammars: one list for everything up to 2.23, lists per function
+from 2.24, where an unknown word is an error (NCCL user guide, environment variables;
+src/graph/tuning.cc).
 """
 
 from __future__ import annotations
@@ -22,23 +23,29 @@ _ALGORITHM_WORDS: Final = {a.replace("_", ""): a for a in ALGORITHMS}
 _PROTOCOL_WORDS: Final = {p.lower(): p for p in PROTOCOLS}
 OFF, ON, AUTOMATIC = range(3)
 
-# Variables that this package acts on, here or in the search of channels; any other NCCL_ variable gets a note.
+# Variables that this package acts on, here or in the search of channels; any other NCCL_ variable
+# gets a note.
 MODELLED: Final = frozenset(
     "NCCL_" + word
     for word in (
-        "ALGO PROTO NTHREADS LL128_NTHREADS THREAD_THRESHOLDS NET_OVERHEAD LL128_C2C PAT_ENABLE COLLNET_ENABLE NVLS_ENABLE NVLS_NCHANNELS "
-        "NVLS_CHUNKSIZE NVLSTREE_MAX_CHUNKSIZE BUFFSIZE LL_BUFFSIZE LL128_BUFFSIZE P2P_NET_CHUNKSIZE P2P_PCI_CHUNKSIZE P2P_NVL_CHUNKSIZE "
-        "P2P_LL_THRESHOLD ALLOC_P2P_NET_LL_BUFFERS NCHANNELS_PER_NET_PEER MIN_P2P_NCHANNELS MAX_P2P_NCHANNELS MIN_NCHANNELS MAX_NCHANNELS "
-        "MIN_NRINGS MAX_NRINGS MIN_CTAS MAX_CTAS P2P_DISABLE P2P_LEVEL SHM_DISABLE CROSS_NIC NET_GDR_LEVEL NET_GDR_READ IB_DISABLE PXN_DISABLE "
-        "COLLNET_NODE_THRESHOLD NVB_DISABLE MNNVL_ENABLE DEBUG DEBUG_SUBSYS DEBUG_FILE"
-    ).split()
-)
+        "ALGO", "PROTO", "NTHREADS", "LL128_NTHREADS", "THREAD_THRESHOLDS", "NET_OVERHEAD",
+        "LL128_C2C", "PAT_ENABLE", "COLLNET_ENABLE", "COLLNET_NODE_THRESHOLD", "NVLS_ENABLE",
+        "NVLS_NCHANNELS", "NVLS_CHUNKSIZE", "NVLSTREE_MAX_CHUNKSIZE", "BUFFSIZE", "LL_BUFFSIZE",
+        "LL128_BUFFSIZE", "P2P_NET_CHUNKSIZE", "P2P_PCI_CHUNKSIZE", "P2P_NVL_CHUNKSIZE",
+        "P2P_LL_THRESHOLD", "ALLOC_P2P_NET_LL_BUFFERS", "NCHANNELS_PER_NET_PEER",
+        "MIN_P2P_NCHANNELS", "MAX_P2P_NCHANNELS", "MIN_NCHANNELS", "MAX_NCHANNELS", "MIN_NRINGS",
+        "MAX_NRINGS", "MIN_CTAS", "MAX_CTAS", "P2P_DISABLE", "P2P_LEVEL", "SHM_DISABLE",
+        "CROSS_NIC", "NET_GDR_LEVEL", "NET_GDR_READ", "IB_DISABLE", "PXN_DISABLE", "NVB_DISABLE",
+        "MNNVL_ENABLE", "DEBUG", "DEBUG_SUBSYS", "DEBUG_FILE",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The variables as values. algorithms, protocols: per function (order of FUNCTIONS) and per algorithm or protocol
-    OFF, ON or AUTOMATIC (LL128 where NCCL deems it safe). None: not set, NCCL's own default holds. notes: what NCCL would ignore."""
+    """The variables as values. algorithms, protocols: per function (order of FUNCTIONS) and per
+    algorithm or protocol OFF, ON or AUTOMATIC (LL128 where NCCL deems it safe). None: not set,
+    NCCL's own default holds. notes: what NCCL would ignore."""
 
     algorithms: tuple[tuple[int, ...], ...]
     protocols: tuple[tuple[int, ...], ...]
@@ -100,7 +107,9 @@ def read(env: Environment, version: Version) -> Settings:
         if len(words) == 6 and all(w.isdecimal() for w in words):
             thresholds = tuple(int(w) for w in words)
         else:
-            notes.append(f"NCCL_THREAD_THRESHOLDS={text!r} is not six whole numbers; NCCL ignores it")  # fmt: skip
+            notes.append(
+                f"NCCL_THREAD_THRESHOLDS={text!r} is not six whole numbers; NCCL ignores it"
+            )
     overhead = integer("NCCL_NET_OVERHEAD")
     unknown = sorted(k for k in values if k.startswith("NCCL_") and k not in MODELLED)
     if unknown:
@@ -160,18 +169,21 @@ def _states(
             prefix, listed = "", entry
             if place:
                 raise LibraryError(
-                    f"{variable}={text}: entry {entry!r} has no function; only the first may lack one, write e.g. allreduce:{entry}"
+                    f"{variable}={text}: entry {entry!r} has no function; only the first may "
+                    f"lack one, write e.g. allreduce:{entry}"
                 )
         function = _FUNCTION_WORDS.get(prefix.lower())
         if prefix and function is None:
             raise LibraryError(
-                f"{variable}={text}: unknown function {prefix!r}; expected one of {', '.join(_FUNCTION_WORDS)}"
+                f"{variable}={text}: unknown function {prefix!r}; expected one of "
+                f"{', '.join(_FUNCTION_WORDS)}"
             )
         exclude, named = listed.startswith("^"), set()
         for word in listed.removeprefix("^").split(","):
             if word and word.lower() not in words:
                 raise LibraryError(
-                    f"{variable}={text}: unknown word {word!r} (NCCL {version[0]}.{version[1]} refuses it); expected one of {', '.join(words)}"
+                    f"{variable}={text}: unknown word {word!r} (NCCL {version[0]}.{version[1]} "
+                    f"refuses it); expected one of {', '.join(words)}"
                 )
             named.add(words.get(word.lower()))
         row = tuple(int((name in named) != exclude) for name in order)

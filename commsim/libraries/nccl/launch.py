@@ -1,17 +1,19 @@
 """How one operation is put on the GPU: channels, threads, and the chunks in which it moves (bytes).
 
-The tuner allows as many channels as keep every thread busy; from 2.22 the scheduler then fills channels with at least 16 KiB of traffic
-each, so short operations launch fewer. Source: NVIDIA NCCL, src/enqueue.cc, releases 2.18 to 2.30.
+The tuner allows as many channels as keep every thread busy; from 2.22 the scheduler then fills
+channels with at least 16 KiB of traffic each, so short operations launch fewer. Source: NVIDIA
+NCCL, src/enqueue.cc, releases 2.18 to 2.30.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 from commsim.libraries.nccl.constants import STEPS, Version
 from commsim.libraries.nccl.environment import Settings
-from commsim.libraries.nccl.graph import Communicator, PathType
+from commsim.libraries.nccl.graph import Communicator
 from commsim.libraries.nccl.tuning import heads, searched
 
 _WARP: Final = 32
@@ -22,6 +24,7 @@ _TRAFFIC_PER_CHANNEL: Final = (
 _PROTOCOLS: Final = {"LL": 0, "LL128": 1, "Simple": 2}
 _BUFFERS: Final = (8 * 512 * 8 * 16, 8 * 640 * 120 * 8, 4 << 20)  # bytes a connection, by protocol
 _PAYLOAD: Final = (0.5, 15 / 16, 1.0)  # data's share of what LL, LL128, Simple store and send
+_SLOW_NVLS: Final = 150.0  # GB/s of all_reduce below which NVLS over nodes begins with small chunks
 _SLOW_RING: Final = 12.0  # GB/s up to which Ring Simple uses 256 threads
 
 
@@ -36,8 +39,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunking:
-    """Bytes of payload: a chunk is what one operation of a channel moves, a slice what is signalled to the next hop,
-    a step one slot of the connection's buffer; `loops` rounds of `loop` bytes cover the operation."""
+    """Bytes of payload: a chunk is what one operation of a channel moves, a slice what is signalled
+    to the next hop, a step one slot of the connection's buffer; `loops` rounds of `loop` bytes
+    cover the operation."""
 
     chunk: int
     slice: int
@@ -48,7 +52,7 @@ class Chunking:
 
 
 def wire_overhead(protocol: str) -> float:
-    """Bytes on the wire per byte of data: LL sends a flag with every word, LL128 one with every 120 bytes."""
+    """Bytes on the wire per byte of data: LL flags every 4 bytes, LL128 every 120."""
     return 1 / _PAYLOAD[_PROTOCOLS[protocol]]
 
 
@@ -79,10 +83,11 @@ def _limits(c: Communicator, settings: Settings, algorithm: str, protocol: str) 
 
 
 def launch(
-    c: Communicator, version: Version, settings: Settings, operation: str, algorithm: str, protocol: str,
-    nbytes: int, itemsize: int = 4,
+    c: Communicator, version: Version, settings: Settings, operation: str, algorithm: str,
+    protocol: str, nbytes: int, itemsize: int = 4,
 ) -> Launch:  # fmt: skip
-    """Channels and threads for `nbytes` of NCCL's counting (all_gather and reduce_scatter: all ranks together)."""
+    """Channels and threads for `nbytes` of NCCL's counting (all_gather and reduce_scatter: all
+    ranks together)."""
     threads, threshold = _limits(c, settings, algorithm, protocol)
     most = c.channels
     if algorithm in ("nvls", "nvls_tree"):
@@ -130,22 +135,24 @@ def _traffic_per_byte(operation: str, n: int) -> int:
 def _spread(
     n: int, operation: str, protocol: str, nbytes: int, itemsize: int, most: int, limit: int
 ) -> int:
-    """Channels that a lone operation touches when it is laid over `most` of them in cells of 16 KiB of traffic."""
+    """Channels that a lone operation touches when it is laid over `most` of them in cells of 16 KiB
+    of traffic."""
     per_byte = _traffic_per_byte(operation, n) * (4 if protocol == "LL" else 1)
     size = nbytes // n if operation in ("all_gather", "reduce_scatter") else nbytes
     traffic = max(_TRAFFIC_PER_CHANNEL, size * per_byte)
     per_channel = max(_TRAFFIC_PER_CHANNEL, traffic // most)
-    cell = -(-(-(-_TRAFFIC_PER_CHANNEL // per_byte)) // 16) * 16
+    cell = math.ceil(math.ceil(_TRAFFIC_PER_CHANNEL / per_byte) / 16) * 16
     cells = max(1, -(-size // (cell // itemsize * itemsize)))
     in_channel = min(cells, -(-per_channel // (cell * per_byte)))
     return min(limit, -(-cells // in_channel))
 
 
 def chunking(
-    c: Communicator, version: Version, settings: Settings, operation: str, algorithm: str, protocol: str,
-    nbytes: int, channels: int, nvls_bandwidth: float = 0.0,
+    c: Communicator, version: Version, settings: Settings, operation: str, algorithm: str,
+    protocol: str, nbytes: int, channels: int, nvls_bandwidth: float = 0.0,
 ) -> Chunking:  # fmt: skip
-    """The pieces of an operation on `channels`. nvls_bandwidth: the model's NVLS all_reduce GB/s, where known."""
+    """The pieces of an operation on `channels`. nvls_bandwidth: the model's NVLS all_reduce GB/s,
+    where known."""
     p = _PROTOCOLS[protocol]
     buffer = settings.buffers[p] or _BUFFERS[p]
     if p == 2 and version < (2, 20, 0) and c.cpu_arch.startswith("arm") and not settings.buffers[p]:
@@ -160,7 +167,8 @@ def chunking(
     ):
         steps, slices = 4, 2
     chunk = step * steps
-    # From 2.22 each channel's own part is looked at; a part of an evenly spread operation is size / channels.
+    # From 2.22 each channel's own part is looked at; a part of an evenly spread operation is size /
+    # channels.
     share = nbytes / max(1, channels)
     ppn = c.n // c.nodes
     depth = ppn - 1 + c.nodes.bit_length() - 1
@@ -177,7 +185,7 @@ def chunking(
     elif algorithm == "collnet_chain":
         chunk = _halve(min(chunk, 256 << 10), share, ((64 * ppn, 128), (8 * ppn, 64), (ppn, 32)))
     elif algorithm in ("nvls", "nvls_tree"):
-        chunk = _nvls_chunk(c, version, settings, algorithm, nbytes, channels, nvls_bandwidth)
+        chunk = _nvls_chunk(c, settings, algorithm, nbytes, channels, nvls_bandwidth)
     elif algorithm == "pat":
         peers = 32 if operation == "all_gather" else 16
         while chunk * channels * peers > nbytes and chunk > 64 << 10:
@@ -190,13 +198,14 @@ def chunking(
         per_loop = heads(graph)
     loop = channels * per_loop * chunk
     return Chunking(
-        chunk=chunk, slice=min(chunk, step * slices), step=step, chunks_per_loop=per_loop, loop=loop,
-        loops=max(1, -(-nbytes // loop)),
+        chunk=chunk, slice=min(chunk, step * slices), step=step, chunks_per_loop=per_loop,
+        loop=loop, loops=max(1, -(-nbytes // loop)),
     )  # fmt: skip
 
 
 def _halve(chunk: int, share: float, rules: tuple[tuple[float, int], ...]) -> int:
-    """Halve a chunk until a channel's share has enough of them; each rule is (chunks, smallest KiB)."""
+    """Halve a chunk until a channel's share has enough of them; each rule is (chunks, smallest
+    KiB)."""
     for wanted, floor in rules:
         while share / chunk < wanted and chunk > floor << 10:
             chunk //= 2
@@ -204,38 +213,21 @@ def _halve(chunk: int, share: float, rules: tuple[tuple[float, int], ...]) -> in
 
 
 def nvls_chunks(
-    c: Communicator, version: Version, settings: Settings, nvls_bandwidth: float = 0.0
+    c: Communicator, settings: Settings, nvls_bandwidth: float = 0.0
 ) -> tuple[int, int]:
     """Bytes of an NVLS chunk to begin with, and the limit for NVLSTree."""
-    base = 128 << 10
-    if c.nodes > 1 and 0 < nvls_bandwidth < 150:
+    base = c.nvls_chunk or 128 << 10
+    limit = c.nvls_tree_max_chunk or (64 << 10 if c.nodes >= 4 else base)
+    if c.nodes > 1 and 0 < nvls_bandwidth < _SLOW_NVLS:
         base = 32 << 10
-    limit = 64 << 10 if c.nodes >= 4 else base
-    graph = c.nvls
-    if version >= (2, 30, 0) and c.min_capability >= 100 and c.nodes > 1 and graph is not None:
-        b, ppn = c.min_net_bandwidth, c.min_local_ranks
-        near = graph.type_inter <= PathType.PXB
-        if c.nodes == 2 and b >= 48:
-            limit = 128 << 10
-            if ppn <= 4:
-                base = limit = 256 << 10
-            elif ppn >= 16 or (ppn <= 8 and near and b < 96):
-                limit = 64 << 10
-        elif b >= 96:
-            if ppn <= 8:
-                base = limit = 256 << 10
-            else:
-                limit = 128 << 10 if ppn < 32 else 64 << 10
-        elif b >= 48:
-            limit = 64 << 10 if near else 128 << 10
     return settings.nvls_chunk or base, settings.nvls_tree_chunk or limit
 
 
 def _nvls_chunk(
-    c: Communicator, version: Version, settings: Settings, algorithm: str, nbytes: int, channels: int,
+    c: Communicator, settings: Settings, algorithm: str, nbytes: int, channels: int,
     nvls_bandwidth: float,
 ) -> int:  # fmt: skip
-    base, limit = nvls_chunks(c, version, settings, nvls_bandwidth)
+    base, limit = nvls_chunks(c, settings, nvls_bandwidth)
     chunk = min(base, limit) if algorithm == "nvls_tree" else base
     at_once = channels * (heads(c.nvls) if c.nvls else 1)
     rules = ((64, 64), (8, 32), (2, 16))

@@ -1,7 +1,9 @@
-"""How NCCL sends messages between two ranks: protocol, chunk (bytes), channels. all_to_all, gather, scatter and send_recv are made of these.
+"""How NCCL sends a message between two ranks: protocol, chunk (bytes), channels.
 
-A message of m bytes is cut into parts, each on its own channel; a part moves chunk by chunk. There is no estimate: the form follows from
-the size alone. Source: NVIDIA NCCL, src/enqueue.cc (addP2pToPlan, scheduleP2pTasksToPlan), releases 2.18 to 2.30.
+all_to_all, gather, scatter and send_recv are made of such messages.
+A message of m bytes is cut into parts, each on its own channel; a part moves chunk by chunk. There
+is no estimate: the form follows from the size alone. Source: NVIDIA NCCL, src/enqueue.cc
+(addP2pToPlan, scheduleP2pTasksToPlan), releases 2.18 to 2.30.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ _SIMPLE_BUFFER: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointToPoint:
-    """The form of one message. message: bytes to each peer. protocol, parts (channels that the message is cut over) and
-    chunk (bytes of data moved at once): inside a node; remote_...: over the network. most_parts: the cap of both.
-    channels: launched in all."""
+    """The form of one message. message: bytes to each peer. protocol, parts (channels that the
+    message is cut over) and chunk (bytes of data moved at once): inside a node; remote_...: over
+    the network. most_parts: the cap of both. channels: launched in all."""
 
     message: Bytes
     protocol: str
@@ -84,8 +86,8 @@ def plan(
     channels = min(max(1, c.p2p_channels), widest * _peers(operation, c.n))
     return PointToPoint(
         message=message, protocol=protocol if c.n > c.nodes else remote_protocol,
-        remote_protocol=remote_protocol, parts=parts, remote_parts=remote_parts, most_parts=most, channels=channels,
-        chunk=chunk, remote_chunk=remote_chunk,
+        remote_protocol=remote_protocol, parts=parts, remote_parts=remote_parts, most_parts=most,
+        channels=channels, chunk=chunk, remote_chunk=remote_chunk,
     )  # fmt: skip
 
 

@@ -1,16 +1,16 @@
-"""NCCL's own estimate: latency (us) and bandwidth (GB/s) of every algorithm and protocol, and the time (us) it chooses by.
+"""NCCL's own estimate: latency (us), bandwidth (GB/s) and the time (us) it chooses by.
 
     time = latency + bytes / bandwidth        (bytes / (1000 x GB/s) is us)
 
-A ranking device with hand-fitted constants, not a prediction: it knows no chunks, no contention and no real launch. Figures are rounded to
-single precision where NCCL stores them, so ties fall as they do there. Source: NVIDIA NCCL, src/graph/tuning.cc, releases 2.18.1 to 2.30.7.
+A ranking device with hand-fitted constants, not a prediction: it knows no chunks, no contention and
+no real launch. Figures are rounded to single precision where NCCL stores them, so ties fall as they
+do there. Source: NVIDIA NCCL, src/graph/tuning.cc, releases 2.18.1 to 2.30.7.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,8 +40,8 @@ _COLLNET: Final = ("collnet_direct", "collnet_chain")
 _NVLS: Final = ("nvls", "nvls_tree")
 _HALVES: Final = ("all_gather", "reduce_scatter")  # the two halves of an all_reduce
 DISPLAY: Final = {
-    "tree": "Tree", "ring": "Ring", "collnet_direct": "CollNetDirect", "collnet_chain": "CollNetChain",
-    "nvls": "NVLS", "nvls_tree": "NVLSTree", "pat": "PAT",
+    "tree": "Tree", "ring": "Ring", "collnet_direct": "CollNetDirect",
+    "collnet_chain": "CollNetChain", "nvls": "NVLS", "nvls_tree": "NVLSTree", "pat": "PAT",
 }  # fmt: skip
 # Types that the NVLink switch can reduce, by operation (PTX ISA, multimem.red).
 _SWITCH_SUM: Final = frozenset(
@@ -62,7 +62,7 @@ def single(value: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One cell of NCCL's table: latency in us, bandwidth in GB/s (0: never chosen, and `reason` says why)."""
+    """One cell of NCCL's table: latency in us, bandwidth in GB/s (0: ruled out, see reason)."""
 
     algorithm: str
     protocol: str
@@ -88,7 +88,7 @@ def heads(graph: Graph) -> int:
 
 
 def nodes_seen(c: Communicator, version: Version) -> int:
-    """Nodes as the tuner counts them; 2.20 takes a multi-node NVLink domain for one node here only."""
+    """Nodes as the tuner counts them; 2.20 takes a multi-node NVLink domain for one."""
     return 1 if c.mnnvl and (2, 20, 0) <= version < (2, 21, 0) else c.nodes
 
 
@@ -118,7 +118,10 @@ def table(
         if graph is None or graph.channels == 0:
             reason = unavailable(c, version, settings, algorithm) or _no_graph(algorithm)
             entries.append(
-                Entry(algorithm=algorithm, protocol=protocol, latency=math.inf, bandwidth=0.0, reason=reason)
+                Entry(
+                    algorithm=algorithm, protocol=protocol, latency=math.inf, bandwidth=0.0,
+                    reason=reason,
+                )
             )  # fmt: skip
             continue
         p = PROTOCOLS.index(protocol)
@@ -142,7 +145,7 @@ def _no_graph(algorithm: str) -> str:
     return f"no {DISPLAY[algorithm]} channels were found on this machine"
 
 
-# --- bandwidth ---------------------------------------------------------------------------------------------------
+# --- bandwidth ---
 
 
 def _bandwidth(
@@ -187,7 +190,9 @@ def _bandwidth(
     if algorithm in ("nvls", "collnet_direct") and operation in _HALVES and nodes > 1:
         local, found = c.max_local_ranks, heads(g)
         if version >= (2, 20, 0) and (c.collnet or version >= (2, 27, 0)) and local > found:
-            return 0.0, f"{operation} needs a NIC for each of the {local} ranks of a node; {found} have one"  # fmt: skip
+            return 0.0, (
+                f"{operation} needs a NIC for each of the {local} ranks of a node; {found} have one"
+            )
     return single(bus * single(_ratio(version, operation, algorithm, n, nodes))), ""
 
 
@@ -263,11 +268,12 @@ def _steps(operation: str, n: int) -> int:
     return 2 * (n - 1) if operation == "all_reduce" else n - 1 if operation in _HALVES else n
 
 
-# --- latency -----------------------------------------------------------------------------------------------------
+# --- latency ---
 
 
 def _latency(
-    c: Communicator, version: Version, settings: Settings, operation: str, algorithm: str, p: int, g: Graph
+    c: Communicator, version: Version, settings: Settings, operation: str, algorithm: str, p: int,
+    g: Graph,
 ) -> float:  # fmt: skip
     """us before the first byte counts."""
     k = constants(version)
@@ -323,7 +329,7 @@ def _post_overhead(c: Communicator, settings: Settings) -> float:
     return 2.0 if c.cpu_vendor == "amd" and c.cpu_arch.startswith("x86") else 1.0
 
 
-# --- what is ruled out -------------------------------------------------------------------------------------------
+# --- what is ruled out ---
 
 
 def unavailable(c: Communicator, version: Version, settings: Settings, algorithm: str) -> str:
@@ -335,7 +341,8 @@ def unavailable(c: Communicator, version: Version, settings: Settings, algorithm
         return "NCCL_NVLS_ENABLE=0"
     if algorithm in _NVLS and not c.nvls_support:
         if c.min_capability < 90:
-            return f"no NVLink SHARP: compute capability {c.min_capability / 10:.1f}, 9.0 or more needed"
+            have = c.min_capability / 10
+            return f"no NVLink SHARP: compute capability {have:.1f}, 9.0 or more needed"
         if not c.nvswitch:
             return "no NVLink SHARP: no NVSwitch"
         return f"no NVLink SHARP for {c.max_local_ranks} local ranks on this machine"
@@ -350,7 +357,8 @@ def unavailable(c: Communicator, version: Version, settings: Settings, algorithm
             return "CollNetDirect needs an NVSwitch"
         since = (2, 23, 0) if algorithm == "collnet_direct" else (2, 28, 0)
         if c.max_local_ranks > LOCAL_RANKS_DIRECT and version >= since:
-            return f"{DISPLAY[algorithm]} takes at most {LOCAL_RANKS_DIRECT} ranks a node; here {c.max_local_ranks}"
+            most, here = LOCAL_RANKS_DIRECT, c.max_local_ranks
+            return f"{DISPLAY[algorithm]} takes at most {most} ranks a node; here {here}"
     if algorithm == "pat":
         return _no_pat(c, version, settings)
     return ""
@@ -369,7 +377,8 @@ def _no_pat(c: Communicator, version: Version, settings: Settings) -> str:
 
 
 def _excluded(
-    c: Communicator, version: Version, settings: Settings, operation: str, algorithm: str, p: int, g: Graph
+    c: Communicator, version: Version, settings: Settings, operation: str, algorithm: str, p: int,
+    g: Graph,
 ) -> str:  # fmt: skip
     """Why settings or the safety of LL128 rule a pair out; "" where they do not."""
     protocol = PROTOCOLS[p]
@@ -392,7 +401,8 @@ def _unsafe_ll128(c: Communicator, version: Version, settings: Settings, g: Grap
         limit = PathType.PXN
     else:
         limit = PathType.PXB
-    # 2.27.0 to 2.27.4 and earlier rank P2C before PXN as PathType does; earlier releases know no P2C.
+    # 2.27.0 to 2.27.4 and earlier rank P2C before PXN as PathType does; earlier releases know no
+    # P2C.
     if g.type_inter > limit:
         return f"LL128 is safe up to {limit.name} between GPU and NIC; here {g.type_inter.name}"
     if g.type_intra > (PathType.NVL if version < (2, 18, 2) else PathType.NVB):
@@ -401,7 +411,8 @@ def _unsafe_ll128(c: Communicator, version: Version, settings: Settings, g: Grap
         return f"LL128 needs equal GPUs; compute capabilities {low / 10:.1f} to {high / 10:.1f}"
     known = (70, 80, 90) if version < (2, 25, 0) else (70, 80, 90, 100, 120)
     if (low not in known) if version < (2, 27, 0) else low < 70:
-        return f"NCCL {version[0]}.{version[1]} does not trust LL128 on compute capability {low / 10:.1f}"
+        release = f"{version[0]}.{version[1]}"
+        return f"NCCL {release} does not trust LL128 on compute capability {low / 10:.1f}"
     return ""
 
 
@@ -430,13 +441,15 @@ def unsupported(
     return ""
 
 
-# --- time --------------------------------------------------------------------------------------------------------
+# --- time ---
 
 
 def estimate_us(
-    c: Communicator, version: Version, operation: str, entry: Entry, nbytes: int, channels: int = 0, dtype: str = "float32"
+    c: Communicator, version: Version, operation: str, entry: Entry, nbytes: int,
+    dtype: str = "float32",
 ) -> float:  # fmt: skip
-    """us that NCCL expects of an available entry for `nbytes` of its own counting (all_gather and reduce_scatter: all ranks together)."""
+    """us that NCCL expects of an available entry for `nbytes` of its own counting (all_gather and
+    reduce_scatter: all ranks together)."""
     latency, bandwidth = entry.latency, entry.bandwidth
     if operation == "all_reduce":
         k = (nbytes >> 6).bit_length() - 1
@@ -451,15 +464,14 @@ def estimate_us(
                 and 0 <= k < 24
             ):
                 bandwidth = single(bandwidth * TREE_CORRECTION[SIMPLE][k])
-        elif entry.algorithm == "ring" and entry.protocol == "Simple" and nodes_seen(c, version) > 1:  # fmt: skip
-            if nbytes // ((channels or c.channels) * c.n) >= 64:
-                latency = single(latency * (1.9 if c.min_capability < 80 else 1.4))
+        elif (
+            entry.algorithm == "ring"
+            and entry.protocol == "Simple"
+            and nodes_seen(c, version) > 1
+            and nbytes // (c.channels * c.n) >= 64
+        ):
+            latency = single(latency * (1.9 if c.min_capability < 80 else 1.4))
     time = single(latency + single(single(nbytes) / single(1000 * bandwidth)))
     if entry.algorithm == "ring" and dtype in _FP8 and c.n > 8 and version >= (2, 24, 0):
         time *= _FP8_PENALTY
     return time
-
-
-def smallest(times: Sequence[float]) -> int:
-    """Index of the strictly smallest time, the first of equals."""
-    return min(range(len(times)), key=times.__getitem__)

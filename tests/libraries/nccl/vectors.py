@@ -52,7 +52,8 @@ def nominal(system: str, nodes: int, version: str) -> tuple[Communicator, Versio
         n=local * nodes, nodes=nodes, max_local_ranks=local, min_local_ranks=local,
         min_capability=capability, max_capability=capability, cpu_arch=line["cpu_arch"],
         cpu_vendor=line["cpu_vendor"], cpu_model="", nvswitch=line["nvswitch"] == "1",
-        ring=found["ring"], tree=found["tree"], nvls=found.get("nvls"), nvls_support="nvls" in found,
+        ring=found["ring"], tree=found["tree"], nvls=found.get("nvls"),
+        nvls_support="nvls" in found,
         nvls_channels=nvls_channels if "nvls" in found else 0, channels=channels,
         coll_channels=channels, mnnvl=system == "NVL72",
     ), parsed  # fmt: skip
