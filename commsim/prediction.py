@@ -19,6 +19,7 @@ from commsim.libraries.library import Choice, Library
 from commsim.libraries.lookup import library as find_library
 from commsim.topology.cluster import Cluster
 from commsim.topology.placement import place
+from commsim.topology.reachable import check_reachable
 from commsim.units import BytesPerSecond, Seconds
 
 COSTS: dict[str, Callable[..., Cost]] = {
@@ -208,6 +209,7 @@ def predict(
     elif not isinstance(profile, Profile):
         profile = Profile.load(profile)
     placement = place(cluster, collective.ranks)
+    check_reachable(cluster, collective.ranks)
     if collective.root is not None:
         within = range(cluster.n_ranks) if collective.ranks is None else collective.ranks
         if collective.root not in within:
