@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import copy
 import difflib
-import importlib
 import os
 import tomllib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
-from commsim.errors import SpecError, UnknownNameError
+from commsim.errors import SpecError, UnitError, UnknownNameError
 from commsim.topology import parts, spec
 from commsim.topology.build import build, build_explicit, cpu_vendor, placement
 from commsim.topology.cluster import Cluster, Fabric
+from commsim.topology.imported import Stated, interconnect_of, island, placement_of, read_machine
 from commsim.topology.node import NodeTopology
 from commsim.topology.parts import GpuPart
 from commsim.topology.spec import ClusterSpec
+from commsim.units import parse_rate
 
 NEWEST = {"nccl": "nccl@2.30.7", "rccl": "rccl@2.27.7", "mpi": "mpi"}
 _MAX_EXTENDS = 8
@@ -200,7 +200,8 @@ def _fabric(checked: ClusterSpec, part: GpuPart) -> tuple[Fabric, list[str]]:
         domain = spec.default_domain(checked, part)
         if domain != (checked.node.gpus or 1):
             notes.append(f"fabric.scale_up_domain: not stated, {domain} taken")
-    if checked.node.nics is not None and checked.nodes > 1:
+    nics = checked.node.nics is not None or any(d.kind == "nic" for d in checked.device)
+    if nics and checked.nodes > 1:
         given = stated.model_fields_set
         for key in ("kind", "transport", "oversubscription", "sharp"):
             if key not in given:
@@ -237,146 +238,98 @@ def _explicit(checked: ClusterSpec) -> Cluster:
     return _assembled(checked, node, notes)
 
 
+_IMPORT_KEYS = (
+    "name",
+    "nodes",
+    "library",
+    "price_per_gpu_hour",
+    "node.gpu",
+    "node.gpus",
+    "node.interconnect",
+    "node.p2p",
+    "node.nics.rate",
+)
+
+
 def _imported(path: Path, overrides: Mapping[str, object]) -> Cluster:
-    """A machine from NCCL's XML or from `topo -m` text; nodes, fabric and GPU by overrides."""
-    allowed = ("name", "nodes", "library", "price_per_gpu_hour", "node.gpu", "node.p2p")
+    """A machine from NCCL's XML or from `topo -m` text; what such text lacks comes by overrides."""
     problems = [
         f"override {key}: {path.name} describes the machine; expected one of"
-        f" {', '.join(allowed)} or fabric.*"
+        f" {', '.join(_IMPORT_KEYS)} or fabric.*"
         for key in overrides
-        if key not in allowed and not key.startswith("fabric")
+        if key not in _IMPORT_KEYS and not key.startswith("fabric")
     ]
+    if not path.is_file():
+        problems.append(f"{path}: no such file; expected a topology file")
     if problems:
         raise SpecError(problems)
-    if not path.is_file():
-        raise SpecError([f"{path}: no such file; expected a topology file"])
-    node = _import(path)
-    raw: dict[str, Any] = {"name": path.stem, "node": {"gpu": _part_of(node).name}}
-    # The checks of a cluster file need a graph: this stands for the one just read.
-    raw["device"] = [{"name": g.name, "kind": "gpu"} for g in node.gpus] + [
-        {"name": n.name, "kind": "nic", "rate": f"{n.rate}B/s"} for n in node.nics
-    ]
-    checked = spec.parse(_with_overrides(raw, path.name, overrides), path.name, overrides)
-    notes = []
-    if "node.gpu" not in overrides and not node.gpus[0].part:
-        notes.append(f"node.gpu: {path.name} does not name it, {_part_of(node).name} taken")
+    node, part, notes = read_machine(path, _stated(path, overrides))
+    # The checks of a cluster file look at a graph: this list stands for the one just read.
+    raw: dict[str, Any] = {
+        "name": path.stem,
+        "node": {"gpu": part.name},
+        "device": [{"name": g.name, "kind": "gpu"} for g in node.gpus]
+        + [{"name": n.name, "kind": "nic", "rate": "1GB/s"} for n in node.nics],
+    }
+    used = ("node.gpus", "node.interconnect", "node.nics.rate")
+    kept = {key: value for key, value in overrides.items() if key not in used}
+    checked = spec.parse(_with_overrides(raw, path.name, kept), path.name, kept)
     if checked.node.p2p is not None:
-        node = _replace_p2p(node, checked.node.p2p)
-    return _assembled(checked, node, tuple(notes))
+        node = replace(node, gpu_peer_access=None if checked.node.p2p else False)
+    return _assembled(checked, node, notes)
 
 
-def _import(path: Path) -> NodeTopology:
-    if path.suffix == ".xml":
-        reader = "nccl_xml"
-    else:
-        text = path.read_text("utf-8", errors="replace")
-        amd = "ROCm" in text or "XGMI" in text or "Link Type between" in text
-        reader = "rocm_smi" if amd else "nvidia_smi"
-    module = importlib.import_module(f"commsim.topology.importers.{reader}")
-    return cast(NodeTopology, module.read(path))
-
-
-def _replace_p2p(node: NodeTopology, p2p: bool) -> NodeTopology:
-    return replace(node, gpu_peer_access=None if p2p else False)
-
-
-def _part_of(node: NodeTopology) -> GpuPart:
-    """The GPU of a machine whose source may name only its compute capability and links."""
-    gpu = node.gpus[0]
-    if gpu.part:
-        return parts.gpu(gpu.part)
-    links = sum(
-        link.width
-        for link in node.links
-        if link.kind in ("nvlink", "xgmi") and gpu.name in (link.source, link.target)
-    )
-    kind = "xgmi" if any(link.kind == "xgmi" for link in node.links) else ""
-    grace = any(link.kind == "c2c" for link in node.links)
-    same = [
-        part
-        for part in parts.gpus()
-        if (part.capability == gpu.capability and gpu.capability)
-        or (not gpu.capability and kind and part.link_kind == kind)
-    ]
-    if not same:
-        same = [parts.gpu("MI300X" if kind else "H100-SXM5-80GB")]
-    return min(
-        same,
-        key=lambda p: (
-            bool(p.c2c_count) != grace,
-            (p.link_count > 0) != (links > 0),
-            abs(p.link_count - links) if p.sxm or len(node.gpus) <= 2 else 1,
-            p.year,
-        ),
+def _stated(path: Path, overrides: Mapping[str, object]) -> Stated:
+    """What overrides say about a machine read from a file; SpecError if they do not fit."""
+    problems = []
+    gpu, gpus = overrides.get("node.gpu"), overrides.get("node.gpus")
+    kind, rate = overrides.get("node.interconnect"), overrides.get("node.nics.rate")
+    if gpu is not None and not isinstance(gpu, str):
+        problems.append(f"override node.gpu: expected a GPU of the catalogue, got {gpu!r}")
+    if gpus is not None and (path.suffix != ".xml" or type(gpus) is not int or gpus < 1):
+        problems.append(
+            f"override node.gpus: {path.name} shows the GPUs; only for a topology XML that marks"
+            f" none, a whole number such as 8, got {gpus!r}"
+        )
+    if kind is not None and kind not in get_args(spec.Interconnect):
+        known = ", ".join(get_args(spec.Interconnect))
+        problems.append(f"override node.interconnect: expected one of {known}, got {kind!r}")
+    if rate is not None:
+        try:
+            parse_rate(cast(str, rate))
+        except UnitError as error:
+            problems.append(f"override node.nics.rate: {error}")
+    if problems:
+        raise SpecError(problems)
+    return Stated(
+        gpu=cast("str | None", gpu),
+        gpus=cast("int | None", gpus) or 0,
+        interconnect=cast("str | None", kind),
+        nic_rate=cast("str | None", rate),
     )
 
 
 def _assembled(checked: ClusterSpec, node: NodeTopology, notes: tuple[str, ...]) -> Cluster:
-    part = parts.gpu(checked.node.gpu) if checked.node.gpu else parts.gpu(node.gpus[0].part)
-    kind = interconnect_of(node)
-    stated = checked.fabric.scale_up_domain if checked.fabric else None
-    domain = stated or _island(node)
+    """The cluster of a machine that came as a graph: its words are read off the links."""
+    part = parts.gpu(checked.node.gpu or node.gpus[0].part)
     fabric, more = _fabric(checked, part)
+    kind = interconnect_of(node)
+    domain = checked.fabric.scale_up_domain if checked.fabric else None
+    more = [note for note in more if "scale_up_domain" not in note]
+    if domain is None:
+        rack = kind == "nvswitch" and part.domain > 16
+        domain = part.domain if rack else island(node)
+        if rack:
+            more.append(f"fabric.scale_up_domain: not stated, {domain} taken")
     return Cluster(
         name=checked.name,
         nodes=checked.nodes,
         node=node,
-        fabric=Fabric(
-            kind=fabric.kind,
-            transport=fabric.transport,
-            oversubscription=fabric.oversubscription,
-            sharp=fabric.sharp,
-            scale_up_domain=domain,
-        ),
+        fabric=replace(fabric, scale_up_domain=domain),
         gpu=part,
         interconnect=kind,
-        nic_placement=_placement_of(node),
+        nic_placement=placement_of(node),
         default_library=checked.library or _library(part),
-        notes=(*notes, *(n for n in more if "scale_up_domain" not in n)),
+        notes=(*notes, *more),
         price_per_gpu_hour=checked.price_per_gpu_hour,
     )
-
-
-def interconnect_of(node: NodeTopology) -> str:
-    """The cluster file's word for what joins the GPUs of a machine."""
-    names = {g.name for g in node.gpus}
-    direct = [link for link in node.links if {link.source, link.target} <= names]
-    if node.nvswitch is not None:
-        return "nvswitch"
-    if any(link.kind == "xgmi" for link in direct):
-        return "xgmi-mesh"
-    if any(link.kind == "nvlink" for link in direct):
-        peers = Counter(end for link in direct for end in {link.source, link.target})
-        pairs = max(peers.values()) == 1
-        return "nvlink-pairs" if pairs else "nvlink-mesh"
-    if any(link.kind == "c2c" for link in node.links):
-        return "nvlink-c2c"
-    parents = {link.source: link.target for link in node.links if link.kind == "pcie"}
-    switches = {s.name for s in node.switches}
-    shared = Counter(parents.get(name, "") for name in names)
-    under = any(parent in switches and count > 1 for parent, count in shared.items())
-    return "pcie-switch" if under else "pcie-host"
-
-
-def _island(node: NodeTopology) -> int:
-    """GPUs of the largest group that NVLink or xGMI joins."""
-    group = {g.name: {g.name} for g in node.gpus}
-    if node.nvswitch is not None:
-        group[node.nvswitch.name] = set()
-    for link in node.links:
-        if link.kind in ("nvlink", "xgmi") and link.source in group and link.target in group:
-            joined = group[link.source] | group[link.target]
-            for name, members in list(group.items()):
-                if members & joined or name in (link.source, link.target):
-                    group[name] = joined
-    return max(len(members) for members in group.values())
-
-
-def _placement_of(node: NodeTopology) -> str:
-    if not node.nics:
-        return ""
-    parents = {link.source: link.target for link in node.links if link.kind == "pcie"}
-    switches = {s.name for s in node.switches}
-    if any(parents.get(nic.card, "") in switches for nic in node.nics):
-        return "per-gpu" if len(node.nics) >= len(node.gpus) else "per-pcie-switch"
-    return "single" if len(node.nics) == 1 else "per-socket"
