@@ -49,6 +49,9 @@ def wire(site: Site) -> Wiring:
 
 
 def bisection(site: Site) -> float:
-    """4 / (d o), d the longest dimension: a cut across it has 2 n / d cables for n / 2 machines."""
+    """4 / (d o), d the longest dimension: a cut across it has 2 n / d cables for n / 2 machines.
+
+    Less than there is where d is odd, since then no straight cut halves the machines.
+    """
     longest = max(shape(site.nodes))
     return 1.0 if longest < 2 else min(1.0, 4 / (longest * site.oversubscription))
