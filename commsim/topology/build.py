@@ -1,7 +1,6 @@
 """From a checked cluster file to the machine: PCIe tree, NUMA nodes, NVLink, NICs, in NCCL's order.
 
-What the file leaves open is filled from the parts and from how such machines are built (CPU
-generation, PCIe switches, where NICs hang); each such choice is a sentence in the notes.
+What the file leaves open comes from `defaults`; each such choice is a sentence in the notes.
 """
 
 from __future__ import annotations
@@ -12,167 +11,22 @@ from itertools import combinations
 
 from commsim.errors import SpecError
 from commsim.topology import parts
+from commsim.topology.defaults import (
+    cpu_part,
+    nic_pcie,
+    nic_rate,
+    numa_of_socket,
+    pcie_switches,
+    placement,
+    sockets,
+)
+from commsim.topology.mesh import scale_up_pairs
 from commsim.topology.node import Cpu, Gpu, Nic, NodeLink, NodeTopology, NvSwitch, PcieSwitch
-from commsim.topology.parts import CpuPart, GpuPart
-from commsim.topology.spec import ClusterSpec, NicsSpec, NodeSpec
-from commsim.units import BytesPerSecond, format_rate
+from commsim.topology.parts import PCIE_SPEED, CpuPart, GpuPart
+from commsim.topology.spec import NodeSpec
+from commsim.units import format_rate
 
-# Links between the GPUs of a DGX-1V: two joined quads, each GPU with six links.
-# https://images.nvidia.com/content/pdf/dgx1-v100-system-architecture-whitepaper.pdf, figure 4
-HYBRID_CUBE_MESH = {
-    (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2,
-    (1, 2): 2, (1, 3): 1, (1, 5): 2,
-    (2, 3): 2, (2, 6): 1, (3, 7): 1,
-    (4, 5): 1, (4, 6): 1, (4, 7): 2,
-    (5, 6): 2, (5, 7): 1, (6, 7): 2,
-}  # fmt: skip
-
-# Links between the eight dies of four MI250X: four inside a package, one or two between packages.
-# C. Pearson, Interconnect Bandwidth Heterogeneity on AMD MI250x and Infinity Fabric, 2023,
-# arXiv:2302.14827, figure 1
-MI250X_MESH = {
-    (0, 1): 4, (0, 2): 1, (0, 6): 2, (1, 3): 1, (1, 5): 1, (2, 3): 4,
-    (2, 4): 2, (3, 7): 1, (4, 5): 4, (4, 6): 1, (5, 7): 1, (6, 7): 4,
-}  # fmt: skip
-
-# PCIe: transfer rate of a lane in GT/s by generation (PCI Express Base Specifications).
-PCIE_SPEED = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
-
-C2C_LINKS_OF_A_GRACE = 10
 NVSWITCH = "nvswitch"
-
-
-def cpu_vendor(node: NodeSpec, part: GpuPart) -> str:
-    """intel, amd, grace or other: as stated, else what such GPUs are sold with."""
-    if node.cpu:
-        return node.cpu
-    if part.c2c_count:
-        return "grace"
-    return "amd" if part.vendor == "amd" else "intel"
-
-
-def cpu_part(node: NodeSpec, part: GpuPart) -> CpuPart:
-    """The CPU generation: as stated, else the one of the GPU's time and PCIe generation."""
-    if node.cpu_part:
-        return parts.cpu(node.cpu_part)
-    vendor = cpu_vendor(node, part)
-    generation = node.pcie[0] if node.pcie else part.pcie_generation
-    if vendor == "intel":
-        if generation <= 3:
-            name = "xeon-skylake"
-        elif generation == 4:
-            name = "xeon-icelake" if part.year <= 2022 else "xeon-sapphire-rapids"
-        elif generation == 6:
-            name = "xeon-granite-rapids"
-        else:
-            hopper_time = part.capability == 90 or part.year <= 2023
-            name = "xeon-sapphire-rapids" if hopper_time else "xeon-emerald-rapids"
-    elif vendor == "amd":
-        if part.mesh == "mi250x":
-            name = "epyc-trento"
-        elif generation <= 4:
-            name = "epyc-rome" if part.year <= 2020 else "epyc-milan"
-        else:
-            hopper_time = part.capability == 90 or part.year <= 2024
-            name = "epyc-genoa" if hopper_time else "epyc-turin"
-    else:
-        name = vendor
-    return parts.cpu(name)
-
-
-def sockets(node: NodeSpec, part: GpuPart) -> int:
-    """CPUs of the machine: as stated; one Grace for ten C2C links; one for two GPUs; else two."""
-    if node.sockets:
-        return node.sockets
-    gpus = node.gpus or 1
-    if part.c2c_count and cpu_vendor(node, part) == "grace":
-        return -(-gpus * part.c2c_count // C2C_LINKS_OF_A_GRACE)
-    return 1 if gpus <= 2 or part.mesh == "mi250x" else 2
-
-
-def numa_of_socket(node: NodeSpec, part: GpuPart) -> int:
-    """NUMA nodes of one CPU: as stated, else one (four beside MI250X)."""
-    return node.numa or (4 if part.mesh == "mi250x" else 1)
-
-
-def pcie_switches(node: NodeSpec, part: GpuPart) -> int:
-    """How many PCIe switches the GPUs hang under; 0: on the CPU's root ports."""
-    gpus, nics = node.gpus or 1, node.nics
-    if node.pcie_switches is not None:
-        return min(node.pcie_switches, gpus)
-    if part.c2c_count:
-        return gpus if nics and nics.attach == "switch" else 0
-    if node.interconnect == "pcie-host":
-        return 0
-    if nics and nics.placement == "per-pcie-switch" and nics.count <= gpus:
-        return nics.count
-    if node.interconnect == "pcie-switch":
-        return -(-gpus // 4)
-    if node.interconnect == "nvlink-pairs":
-        return 0
-    own_nic = nics is not None and placement(node, part) == "per-gpu" and nics.count >= gpus
-    if part.pcie_generation >= 5 or (gpus <= 4 and own_nic):
-        return gpus
-    if gpus <= 4 and part.pcie_generation == 4 and part.vendor == "nvidia":
-        return 0  # four-GPU boards (HGX A100 4-GPU) reach the CPU without a switch
-    return -(-gpus // 2)
-
-
-def placement(node: NodeSpec, part: GpuPart) -> str:
-    """Where the NICs hang: as stated, else by their number."""
-    if node.nics is None:
-        return ""
-    if node.nics.placement:
-        return node.nics.placement
-    if node.nics.count == 1:
-        return "single"
-    return "per-gpu" if node.nics.count >= (node.gpus or 1) else "per-pcie-switch"
-
-
-def nic_pcie(nics: NicsSpec) -> tuple[int, int]:
-    """(generation, lanes) of a NIC card: as stated, by its part, else what carries its rate."""
-    if nics.pcie:
-        return nics.pcie
-    if nics.part and nics.ports_per_card == 1:
-        part = parts.nic(nics.part)
-        if part.rate >= nic_rate(nics):
-            return part.pcie_generation, part.pcie_width
-    needed = nic_rate(nics) * nics.ports_per_card
-    for generation, width in ((3, 8), (3, 16), (4, 16), (5, 16)):
-        if parts.pcie_bandwidth(generation, width) >= needed:
-            return generation, width
-    return 6, 16
-
-
-def nic_rate(nics: NicsSpec) -> BytesPerSecond:
-    """Bytes/s of one NIC in one direction: as stated, else its part's."""
-    return nics.rate if nics.rate is not None else parts.nic(nics.part or "").rate
-
-
-def scale_up_pairs(node: NodeSpec, part: GpuPart) -> dict[tuple[int, int], int]:
-    """Links between GPU i and GPU j (i < j) that are cabled directly, without a switch."""
-    gpus, kind = node.gpus or 1, node.interconnect
-    if gpus < 2 or node.mig:
-        return {}
-    if kind == "nvlink-pairs":
-        return {(i, i + 1): part.link_count for i in range(0, gpus, 2)}
-    if kind == "nvlink-mesh":
-        if part.link_kind == "nvlink2" and gpus == 8:
-            return HYBRID_CUBE_MESH
-        each = part.link_count // (gpus - 1)
-        if part.link_kind == "nvlink2":
-            each = min(each, 2)  # V100 boards join a pair by at most two links
-        return dict.fromkeys(combinations(range(gpus), 2), each)
-    if kind == "xgmi-mesh":
-        hive, pairs = min(part.domain, gpus), {}
-        each = max(1, part.link_count // (part.domain - 1))
-        for first in range(0, gpus, hive):
-            for i, j in combinations(range(hive), 2):
-                links = MI250X_MESH.get((i, j), 0) if part.mesh == "mi250x" else each
-                if links:
-                    pairs[first + i, first + j] = links
-        return pairs
-    return {}
 
 
 @lru_cache(maxsize=256)
@@ -468,92 +322,3 @@ class _Builder:
                 self.links.append(
                     NodeLink(source=f"cpu{a}", target=f"cpu{b}", kind="socket", bandwidth=bandwidth)
                 )
-
-
-@lru_cache(maxsize=64)
-def build_explicit(spec: ClusterSpec) -> tuple[NodeTopology, tuple[str, ...]]:
-    """The machine that [[device]] and [[link]] describe, and the notes on what was assumed."""
-    of_kind = {
-        kind: [d for d in spec.device if d.kind == kind]
-        for kind in ("gpu", "nic", "cpu", "pcie-switch", "nvswitch")
-    }
-    notes: list[str] = []
-    gpus = []
-    for i, d in enumerate(of_kind["gpu"]):
-        part = parts.gpu(d.part or spec.node.gpu or "")
-        gpus.append(
-            Gpu(
-                name=d.name,
-                index=i if d.index is None else d.index,
-                part=part.name,
-                capability=part.capability if d.capability is None else d.capability,
-                gpudirect=part.gpudirect if d.gpudirect is None else d.gpudirect,
-                busid=d.busid,
-            )
-        )
-    nics = tuple(
-        Nic(
-            name=d.name,
-            index=i if d.index is None else d.index,
-            card=d.card or d.name,
-            rate=d.rate or 0.0,
-            gpudirect=d.gpudirect is not False,
-            port=d.port,
-            guid=f"0x{0xA0000000 + 0x100 * i:x}",
-            latency=d.latency,
-            part=d.part or "",
-            busid=d.busid,
-        )
-        for i, d in enumerate(of_kind["nic"])
-    )
-    cpus = []
-    for i, d in enumerate(of_kind["cpu"]):
-        cpu = parts.cpu(d.part or "other")
-        if d.part is None:
-            notes.append(f"device {d.name}: no part stated, a CPU of unknown make taken")
-        cpus.append(
-            Cpu(
-                name=d.name,
-                numa=i if d.numa is None else d.numa,
-                arch=cpu.arch,
-                vendor=cpu.vendor,
-                family=cpu.family,
-                model=cpu.model,
-                part=cpu.name,
-            )
-        )
-    first = parts.gpu(gpus[0].part)
-    allowed = first.p2p if spec.node.p2p is None else spec.node.p2p
-    switch = of_kind["nvswitch"]
-    topology = NodeTopology(
-        gpus=tuple(sorted(gpus, key=lambda g: g.index)),
-        nics=tuple(sorted(nics, key=lambda n: n.index)),
-        cpus=tuple(cpus),
-        switches=tuple(PcieSwitch(name=d.name, busid=d.busid) for d in of_kind["pcie-switch"]),
-        nvswitch=NvSwitch(name=switch[0].name) if switch else None,
-        links=tuple(_explicit_links(spec)),
-        gpu_peer_access=None if allowed else False,
-    )
-    return topology, tuple(notes)
-
-
-def _explicit_links(spec: ClusterSpec) -> list[NodeLink]:
-    generations = {speed: generation for generation, speed in PCIE_SPEED.items()}
-    links = []
-    for link in spec.link:
-        speed = float(link.speed.removesuffix("GT/s")) if link.speed else 0.0
-        bandwidth = link.bandwidth
-        if bandwidth is None:
-            bandwidth = parts.pcie_bandwidth(generations[speed], link.width)
-        links.append(
-            NodeLink(
-                source=link.source,
-                target=link.target,
-                kind=link.kind,
-                bandwidth=bandwidth,
-                latency=link.latency,
-                width=link.width,
-                speed=speed,
-            )
-        )
-    return links

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from commsim.errors import SpecError
 from commsim.topology import parts
-from commsim.topology.build import scale_up_pairs
+from commsim.topology.mesh import scale_up_pairs
 from commsim.topology.node import Nic, NodeLink, NodeTopology, NvSwitch
 from commsim.topology.parts import GpuPart
-from commsim.topology.spec import parse
+from commsim.topology.spec_problems import parse
 from commsim.units import BytesPerSecond, format_rate, parse_rate
 
 # The GPU taken where a source tells only compute capability or links: the most sold one first.

@@ -14,12 +14,15 @@ from typing import Any, cast, get_args
 
 from commsim.errors import SpecError, UnitError, UnknownNameError
 from commsim.topology import parts, spec
-from commsim.topology.build import build, build_explicit, cpu_vendor, placement
+from commsim.topology.build import build
 from commsim.topology.cluster import Cluster, Fabric
+from commsim.topology.defaults import cpu_vendor, default_domain, placement
+from commsim.topology.explicit import build_explicit
 from commsim.topology.imported import Stated, interconnect_of, island, placement_of, read_machine
 from commsim.topology.node import NodeTopology
 from commsim.topology.parts import GpuPart
 from commsim.topology.spec import ClusterSpec
+from commsim.topology.spec_problems import parse
 from commsim.units import parse_rate
 
 NEWEST = {"nccl": "nccl@2.30.7", "rccl": "rccl@2.27.7", "mpi": "mpi"}
@@ -155,7 +158,7 @@ def _with_overrides(
 
 
 def _from_tables(raw: dict[str, Any], where: str, overrides: Mapping[str, object]) -> Cluster:
-    checked = spec.parse(_with_overrides(raw, where, overrides), where, overrides)
+    checked = parse(_with_overrides(raw, where, overrides), where, overrides)
     if checked.device:
         return _explicit(checked)
     try:
@@ -197,7 +200,7 @@ def _fabric(checked: ClusterSpec, part: GpuPart) -> tuple[Fabric, list[str]]:
     notes = []
     domain = stated.scale_up_domain
     if domain is None:
-        domain = spec.default_domain(checked, part)
+        domain = default_domain(checked, part)
         if domain != (checked.node.gpus or 1):
             notes.append(f"fabric.scale_up_domain: not stated, {domain} taken")
     nics = checked.node.nics is not None or any(d.kind == "nic" for d in checked.device)
@@ -273,7 +276,7 @@ def _imported(path: Path, overrides: Mapping[str, object]) -> Cluster:
     }
     used = ("node.gpus", "node.interconnect", "node.nics.rate")
     kept = {key: value for key, value in overrides.items() if key not in used}
-    checked = spec.parse(_with_overrides(raw, path.name, kept), path.name, kept)
+    checked = parse(_with_overrides(raw, path.name, kept), path.name, kept)
     if checked.node.p2p is not None:
         node = replace(node, gpu_peer_access=None if checked.node.p2p else False)
     return _assembled(checked, node, notes)

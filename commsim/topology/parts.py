@@ -18,6 +18,9 @@ from typing import Any, Protocol, TypeVar
 from commsim.errors import SpecError, UnknownNameError
 from commsim.units import Bytes, BytesPerSecond, Seconds, parse_rate, parse_size, parse_time
 
+# PCIe: transfer rate of a lane in GT/s by generation (PCI Express Base Specifications).
+PCIE_SPEED = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+
 _DTYPES = {
     "float": "float32",
     "fp32": "float32",
