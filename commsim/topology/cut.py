@@ -256,11 +256,12 @@ def _machine_edges(
     if forwarding:
         return host_edges(node, pattern, split=False, nics=True, transit=True)
     if not (pattern[0] and pattern[1]):
-        total = _through_nics(node, pattern)
-        if total >= sum(n.rate for n in node.nics) * (1 - 1e-9):
-            return _pooled(node, pattern, INFINITE)  # every NIC can run full, all at once
+        nics = tuple(sorted({port[0] for port, _ in near}))
+        total = _through_nics(node, pattern, nics)
+        if total >= sum(node.nics[i].rate for i in nics) * (1 - 1e-9):
+            return _pooled(node, pattern, nics, INFINITE)  # every NIC can run full, all at once
         if len({other for _, other in near}) == 1:
-            return _pooled(node, pattern, total)  # only the sum matters to the one switch
+            return _pooled(node, pattern, nics, total)  # only the sum matters to the one switch
     return host_edges(node, pattern, split=_climbs(node, pattern), nics=True)
 
 
@@ -270,18 +271,19 @@ def _climbs(node: NodeTopology, pattern: Pattern) -> bool:
     return not direct and (not (pattern[0] and pattern[1]) or node.gpu_peer_access is False)
 
 
-def _pooled(node: NodeTopology, pattern: Pattern, total: BytesPerSecond) -> list[Edge]:
+def _pooled(node: NodeTopology, pattern: Pattern, nics: Side, total: BytesPerSecond) -> list[Edge]:
+    names = [node.nics[i].name for i in nics]
     if pattern[0]:
-        return [("source", "all", total), *(("all", n.name, INFINITE) for n in node.nics)]
-    return [("all", "target", total), *((n.name, "all", INFINITE) for n in node.nics)]
+        return [("source", "all", total), *(("all", name, INFINITE) for name in names)]
+    return [("all", "target", total), *((name, "all", INFINITE) for name in names)]
 
 
 @kept
-def _through_nics(node: NodeTopology, pattern: Pattern) -> BytesPerSecond:
-    """What a machine's senders can put into its NICs, or its receivers take out, bytes/s."""
+def _through_nics(node: NodeTopology, pattern: Pattern, nics: Side) -> BytesPerSecond:
+    """What a machine's senders can put into these NICs, or its receivers take out, bytes/s."""
     edges = host_edges(node, pattern, split=_climbs(node, pattern), nics=True)
-    if pattern[0]:
-        edges += [(n.name, "target", n.rate) for n in node.nics]
-    else:
-        edges += [("source", n.name, n.rate) for n in node.nics]
+    for nic in (node.nics[i] for i in nics):
+        edges.append(
+            (nic.name, "target", nic.rate) if pattern[0] else ("source", nic.name, nic.rate)
+        )
     return maximum_flow(edges, "source", "target")

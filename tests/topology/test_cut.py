@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from commsim.errors import CollectiveError
 from commsim.topology.cluster import Cluster
 from commsim.topology.node import NodeTopology, PcieSwitch
-from commsim.topology.wiring import fabric_kinds
+from commsim.topology.wiring import Cable, Switch, Wiring, fabric_kinds
 from tests.topology.machines import GB, cluster, cpus, desktop, gpus, hgx, link, mesh, ranks
 
 # ---- by hand ----
@@ -136,6 +136,26 @@ def test_a_ring_of_cables() -> None:
     assert ring.cut_bandwidth(ranks(range(12)), ranks(range(12, 24))) == 2 * 25 * GB
     # One machine sends both ways round.
     assert ring.cut_bandwidth((0, 1, 2, 3), (12, 13, 14, 15)) == 2 * 25 * GB
+
+
+def test_nics_that_lead_nowhere_do_not_help() -> None:
+    # 3 machines fully meshed, NICs of 100 in slots of 64: one NIC leads to each of the others.
+    three = cluster(hgx(2, nic_rate=100.0), 3, kind="direct")
+    assert three.cut_bandwidth((0, 1), (2, 3)) == 64 * GB
+    assert three.cut_bandwidth((0, 1), (2, 3, 4, 5)) == 128 * GB
+
+
+def test_a_nic_with_a_weak_cable_does_not_lend_its_slot_to_another() -> None:
+    two = cluster(hgx(2, nic_rate=100.0), 2)
+    cables = (
+        Cable(source="node0/nic0", target="leaf0", bandwidth=100 * GB),
+        Cable(source="node0/nic1", target="leaf1", bandwidth=100 * GB),
+        Cable(source="node1/nic0", target="leaf0", bandwidth=100 * GB),
+        Cable(source="node1/nic1", target="leaf1", bandwidth=10 * GB),
+    )
+    leaves = (Switch(name="leaf0", kind="leaf"), Switch(name="leaf1", kind="leaf"))
+    two.__dict__["wiring"] = Wiring(switches=leaves, cables=cables)
+    assert two.cut_bandwidth((0, 1), (2, 3)) == (64 + 10) * GB
 
 
 # ---- against networkx ----
