@@ -35,8 +35,8 @@ MODELLED: Final = frozenset(
         "P2P_LL_THRESHOLD", "ALLOC_P2P_NET_LL_BUFFERS", "NCHANNELS_PER_NET_PEER",
         "MIN_P2P_NCHANNELS", "MAX_P2P_NCHANNELS", "MIN_NCHANNELS", "MAX_NCHANNELS", "MIN_NRINGS",
         "MAX_NRINGS", "MIN_CTAS", "MAX_CTAS", "P2P_DISABLE", "P2P_LEVEL", "SHM_DISABLE",
-        "CROSS_NIC", "NET_GDR_LEVEL", "NET_GDR_READ", "IB_DISABLE", "PXN_DISABLE", "NVB_DISABLE",
-        "MNNVL_ENABLE", "DEBUG", "DEBUG_SUBSYS", "DEBUG_FILE",
+        "CROSS_NIC", "NET_GDR_LEVEL", "NET_GDR_READ", "NET_GDR_C2C", "NET_DISABLE_INTRA", "IB_HCA",
+        "PXN_DISABLE", "PXN_C2C", "NVB_DISABLE", "DEBUG", "DEBUG_SUBSYS", "DEBUG_FILE",
     )
 )  # fmt: skip
 
@@ -58,6 +58,7 @@ class Settings:
     ll128_c2c: bool = True
     pat: int = 2
     collnet: bool = False
+    collnet_nodes: int = 2
     nvls: int = 2
     nvls_chunk: int | None = None
     nvls_tree_chunk: int | None = None
@@ -132,6 +133,7 @@ def read(env: Environment, version: Version) -> Settings:
         ll128_c2c=given("NCCL_LL128_C2C", 1) != 0,
         pat=given("NCCL_PAT_ENABLE", 2),
         collnet=given("NCCL_COLLNET_ENABLE", 0) != 0,
+        collnet_nodes=given("NCCL_COLLNET_NODE_THRESHOLD", 2),
         nvls=given("NCCL_NVLS_ENABLE", 2),
         nvls_chunk=integer("NCCL_NVLS_CHUNKSIZE"),
         nvls_tree_chunk=integer("NCCL_NVLSTREE_MAX_CHUNKSIZE"),

@@ -21,6 +21,7 @@ from commsim.libraries.nccl.selection import (
     counted,
     in_network,
     messages,
+    needs_network,
     tuned,
 )
 from commsim.topology.cluster import Cluster
@@ -54,16 +55,24 @@ class Nccl(Library):
 
     def choose(self, collective: Collective, cluster: Cluster) -> Choice:
         """NCCL's pick for the size; every candidate in NCCL's order."""
-        group = _group(self, cluster, collective.ranks)
+        operation = collective.operation
+        group = _group(self, cluster, collective.ranks, _forced(self, operation))
         check_root(collective, cluster)
-        if collective.operation in point_to_point.OPERATIONS:
+        if operation in point_to_point.OPERATIONS:
             return messages(group, collective)
         operation, nbytes, dtype, reduce_op = counted(collective, group.c.n)
         return tuned(group, operation, dtype, reduce_op).choose(nbytes, collective.itemsize)
 
 
+@lru_cache(maxsize=256)
+def _forced(library: Nccl, operation: str) -> bool:
+    version = modelled(parse_version(library.version))
+    asked = "all_reduce" if operation == "barrier" else operation
+    return needs_network(read(freeze(library.env), version), asked, version)
+
+
 @lru_cache(maxsize=512)
-def _group(library: Nccl, cluster: Cluster, ranks: tuple[int, ...] | None) -> Group:
+def _group(library: Nccl, cluster: Cluster, ranks: tuple[int, ...] | None, forced: bool) -> Group:
     """Everything of a choice that does not depend on the operation."""
     asked = parse_version(library.version)
     version = modelled(asked)
@@ -77,7 +86,7 @@ def _group(library: Nccl, cluster: Cluster, ranks: tuple[int, ...] | None) -> Gr
     notes = list(settings.notes)
     if asked != version:
         notes.append(stand_in("NCCL", asked, version, OLDEST, NEWEST))
-    sharp, told = in_network(settings, cluster, placement.domains)
+    sharp, told = in_network(settings, cluster, placement.domains, forced)
     if told:
         notes.append(told)
     searched = tuple((k, v) for k, v in env if k != "NCCL_COLLNET_ENABLE")

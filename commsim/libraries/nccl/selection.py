@@ -24,6 +24,12 @@ from commsim.topology.cluster import Cluster
 from commsim.units import Bytes, format_size
 
 LAUNCHES: Final = ("processes", "threads", "single")
+_GATHERS: Final = ("ring", "collnet_direct", "nvls")
+_REDUCED: Final = {
+    "all_reduce": ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree"),
+    "all_gather": _GATHERS,
+    "reduce_scatter": _GATHERS,
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -70,18 +76,19 @@ def counted(collective: Collective, n: int) -> tuple[str, Bytes, str, str]:
     return collective.operation, nbytes, collective.dtype, collective.reduce_op
 
 
-def in_network(settings: Settings, cluster: Cluster, nodes: int) -> tuple[bool, str]:
+def in_network(settings: Settings, cluster: Cluster, nodes: int, forced: bool) -> tuple[bool, str]:
     """Whether NCCL reduces in the fabric's switches (SHARP), and a note where that needs a word.
 
-    NCCL does so if NCCL_COLLNET_ENABLE=1 and the fabric can. A list in NCCL_ALGO that makes NCCL
-    fail without is taken as proof that it can.
+    NCCL does so if NCCL_COLLNET_ENABLE=1 and the fabric can. forced: NCCL would fail without, which
+    is taken as proof that it can (see `needs_network`).
     """
-    if nodes == 1:
-        return False, "NCCL_COLLNET_ENABLE=1 has no effect on one node" if settings.collnet else ""
+    if nodes == 1 or (settings.collnet and nodes < settings.collnet_nodes):
+        few = "one node" if nodes == 1 else f"fewer than {settings.collnet_nodes} nodes"
+        return False, f"NCCL_COLLNET_ENABLE=1 has no effect on {few}" if settings.collnet else ""
     able = cluster.fabric.sharp
     if settings.collnet and able:
         return True, ""
-    if _only_in_network(settings):
+    if forced:
         missing = [] if settings.collnet else ["NCCL_COLLNET_ENABLE=1"]
         missing += [] if able else ["fabric.sharp = true in the cluster"]
         return True, (
@@ -93,17 +100,13 @@ def in_network(settings: Settings, cluster: Cluster, nodes: int) -> tuple[bool, 
     return False, "NCCL uses the fabric's SHARP only with NCCL_COLLNET_ENABLE=1" if able else ""
 
 
-def _only_in_network(settings: Settings) -> bool:
-    """Does NCCL_ALGO leave an operation nothing but algorithms that need in-network reduction?"""
-    if settings.algorithm_text is None:
+def needs_network(settings: Settings, operation: str, version: Version) -> bool:
+    """Does NCCL_ALGO leave, over several nodes, only what the network's switches must reduce, in a
+    release that fails where nothing is left?"""
+    if settings.algorithm_text is None or version < (2, 24, 0) or operation not in _REDUCED:
         return False
-    for operation in ("all_reduce", "all_gather", "reduce_scatter"):
-        exist = ["ring", "collnet_direct", "nvls"]
-        exist += ["tree", "collnet_chain", "nvls_tree"] if operation == "all_reduce" else []
-        named = {a for a in exist if settings.algorithm_state(operation, a)}
-        if named and named <= {"collnet_direct", "collnet_chain", "nvls"}:
-            return True
-    return False
+    named = {a for a in _REDUCED[operation] if settings.algorithm_state(operation, a)}
+    return bool(named) and named <= {"collnet_direct", "collnet_chain", "nvls"}
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -62,15 +62,16 @@ def test_network_peers_have_no_ll_buffer() -> None:
 def test_parts_within_a_node() -> None:
     # 512 KiB steps over NVLink; 32 channels a peer, halved to 4 so that 8 peers share 32 channels;
     # parts of at least 64 KiB, doubled while above 16 MiB.
-    got = [form(h100(1), V230, "all_to_all", 8 * m).parts for m in (64 * KIB, 256 * KIB, 64 << 20, 256 << 20)]  # fmt: skip
+    sizes = (64 * KIB, 256 * KIB, 64 << 20, 256 << 20)
+    got = [form(h100(1), V230, "all_to_all", 8 * m).parts for m in sizes]
     assert got == [1, 4, 4, 16]
     assert form(h100(1), V230, "all_to_all", 8 << 20).chunk == 512 * KIB
     assert form(h100(1), V230, "all_to_all", 8 << 20).channels == 28  # 7 peers x 4 parts
 
 
 def test_parts_and_chunks_over_the_network() -> None:
-    # 128 KiB steps; 4 channels a peer, halved to 1 for 16 ranks on 16 channels; then parts of at
-    # most one step, up to 4 of them. Chunks: a quarter below a step, half below 8 steps, then whole.
+    # 128 KiB steps; 4 channels a peer, halved to 1 for 16 ranks on 16 channels; parts of at most
+    # one step, up to 4 of them. Chunks: a quarter below a step, half below 8 steps, then whole.
     def over(message: int) -> tuple[int, int]:
         got = form(h100(2), V230, "all_to_all", 16 * message)
         return got.remote_parts, got.remote_chunk

@@ -51,7 +51,7 @@ def pick(
 
 def test_every_table_entry_of_nccl_2307() -> None:
     told = {
-        tuple(r[k] for k in ("topo", "nodes", "coll", "algo", "proto")): (
+        (r["topo"], r["nodes"], r["coll"], r["algo"], r["proto"]): (
             float(r["latency_us"]),
             float(r["bandwidth_gbps"]),
         )
@@ -207,20 +207,23 @@ def reason(
 
 
 @pytest.mark.parametrize(
-    ("changes", "version", "safe"),
+    ("intra", "inter", "version", "safe"),
     [
-        ({}, "2.27.7", True),
-        ({"type_inter": PathType.PXN}, "2.27.7", True),
-        ({"type_inter": PathType.PXN}, "2.27.3", False),
-        ({"type_inter": PathType.P2C}, "2.27.3", True),
-        ({"type_inter": PathType.PHB}, "2.30.7", False),
-        ({"type_intra": PathType.PIX}, "2.30.7", False),
-        ({"type_intra": PathType.NVB}, "2.30.7", True),
+        (PathType.NVL, PathType.PIX, "2.27.7", True),
+        (PathType.NVL, PathType.PXN, "2.27.7", True),
+        (PathType.NVL, PathType.PXN, "2.27.3", False),
+        (PathType.NVL, PathType.P2C, "2.27.3", True),
+        (PathType.NVL, PathType.PHB, "2.30.7", False),
+        (PathType.PIX, PathType.PIX, "2.30.7", False),
+        (PathType.NVB, PathType.PIX, "2.30.7", True),
+        (PathType.NVB, PathType.PIX, "2.18.1", False),
     ],
 )
-def test_ll128_needs_a_safe_path(changes: dict[str, PathType], version: str, safe: bool) -> None:
+def test_ll128_needs_a_safe_path(
+    intra: PathType, inter: PathType, version: str, safe: bool
+) -> None:
     c, parsed = nominal("H100x8", 2, "2.27.7")[0], parse_version(version)
-    c = replace(c, ring=replace(c.ring, **changes))
+    c = replace(c, ring=replace(c.ring, type_intra=intra, type_inter=inter))
     assert bool(reason(c, parsed, "all_reduce", "ring", "LL128")) != safe
 
 
