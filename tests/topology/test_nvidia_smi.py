@@ -313,3 +313,17 @@ def machine_or_spec_error(text: str) -> None:
     names = [g.name for g in node.gpus] + [c.name for c in node.cpus] + [n.name for n in node.nics]
     assert len(set(names)) == len(names)
     capacity.scale_up_islands(node, tuple(range(len(node.gpus))))
+
+
+def test_text_of_a_windows_shell(tmp_path: Path) -> None:
+    text = table(["GPU0 X PHB", "GPU1 PHB X"]).replace("\n", "\r\n")
+    for encoding in ("utf-16", "utf-8-sig"):
+        path = tmp_path / "topo.txt"
+        path.write_bytes(text.encode(encoding))
+        assert len(nvidia_smi.read(path).gpus) == 2
+
+
+def test_one_gpu() -> None:
+    node = nvidia_smi.parse("\tGPU0\tNIC0\tCPU Affinity\nGPU0\t X \tPHB\t0-7\nNIC0\tPHB\t X \n")
+    assert len(node.gpus) == len(node.nics) == 1
+    assert len(nvidia_smi.parse("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n").gpus) == 1

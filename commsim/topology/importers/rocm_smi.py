@@ -16,10 +16,9 @@ from pathlib import Path
 
 from commsim.errors import SpecError
 from commsim.topology import parts
-from commsim.topology.node import Cpu, Gpu, NodeLink, NodeTopology
+from commsim.topology.gpu_records import gpu_record, pcie_link, read_text, socket_links
+from commsim.topology.node import Cpu, NodeLink, NodeTopology
 from commsim.topology.parts import GpuPart
-
-SPEEDS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}  # GT/s of a lane by PCIe generation
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _GPU = re.compile(r"GPU([0-9]{1,4})")
@@ -46,11 +45,7 @@ def read(path: str | Path, gpu: str | None = None) -> NodeTopology:
 
     gpu: the GPUs' name in the catalogue, for rates. Raises SpecError naming line and cell.
     """
-    try:
-        text = Path(path).read_bytes().decode("utf-8", errors="replace")
-    except OSError as error:
-        raise SpecError([f"{path}: cannot be read: {error.strerror or error}"]) from error
-    return parse(text, gpu=gpu, where=str(path))
+    return parse(read_text(path), gpu=gpu, where=str(path))
 
 
 def parse(text: str, *, gpu: str | None = None, where: str = "rocm-smi topo") -> NodeTopology:
@@ -210,34 +205,10 @@ def _machine(
         Cpu(name=f"cpu{n}", numa=n, arch="x86_64", vendor=vendor)
         for n in sorted(set(numa.values()))
     )
-    known = part is not None and part.pcie_generation > 0
-    generation, lanes = (part.pcie_generation, part.pcie_width) if part and known else (0, 0)
-    links += [
-        NodeLink(
-            source=label.lower(),
-            target=f"cpu{numa[label]}",
-            kind="pcie",
-            bandwidth=parts.pcie_bandwidth(generation, lanes) if known else 0.0,
-            width=lanes,
-            speed=SPEEDS[generation] if known else 0.0,
-        )
-        for label in labels
-    ]
-    links += [
-        NodeLink(source=a.name, target=b.name, kind="socket", bandwidth=0.0)
-        for i, a in enumerate(cpus)
-        for b in cpus[i + 1 :]
-    ]
+    links += [pcie_link(label.lower(), f"cpu{numa[label]}", part) for label in labels]
+    links += socket_links(cpus)
     return NodeTopology(
-        gpus=tuple(
-            Gpu(
-                name=label.lower(),
-                index=int(label[3:]),
-                part=part.name if part is not None else "",
-                gpudirect=part.gpudirect if part is not None else True,
-            )
-            for label in labels
-        ),
+        gpus=tuple(gpu_record(label.lower(), int(label[3:]), part) for label in labels),
         cpus=cpus,
         links=tuple(links),
         gpu_peer_access=False if part is not None and not part.p2p else None,
