@@ -66,7 +66,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 
 def test_predict_answers_at_once() -> None:
-    """At most 0.8 s on a machine that does nothing else: so its processor time is what is tested."""
+    """At most 0.8 s on an idle machine: so its processor time is what is tested."""
 
     def took() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
