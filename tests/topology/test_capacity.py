@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from commsim.topology import capacity
 from commsim.topology.flow import INFINITE, maximum_flow
 from commsim.topology.node import Gpu, Nic, NodeTopology, PcieSwitch
-from tests.topology.machines import GB, cpus, desktop, hgx, link
+from commsim.topology.node_paths import host_links, through_host
+from tests.topology.machines import GB, cpus, desktop, gpus, hgx, link, nics
 
 EVERY = tuple(range(8))
 
@@ -156,3 +161,65 @@ def test_more_bandwidth_never_carries_less(gpudirect: bool) -> None:
     slow = capacity.network_cut(hgx(pcie=32.0, gpudirect=gpudirect), EVERY)
     fast = capacity.network_cut(hgx(pcie=64.0, gpudirect=gpudirect), EVERY)
     assert 0 < slow <= fast <= 400 * GB
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> NodeTopology:
+    """1 or 2 sockets, up to 3 switches, GPUs and NICs anywhere; no GPUDirect."""
+    n_cpus = draw(st.integers(1, 2))
+    n_switches = draw(st.integers(1, 3))
+    rate = st.sampled_from([8, 16, 32, 64])
+    links = [link("cpu0", "cpu1", "socket", draw(st.sampled_from([5, 20, 100])))]
+    links = links if n_cpus == 2 else []
+    links += [
+        link(f"sw{s}", f"cpu{draw(st.integers(0, n_cpus - 1))}", "pcie", draw(rate))
+        for s in range(n_switches)
+    ]
+    places = [f"sw{s}" for s in range(n_switches)] + [f"cpu{c}" for c in range(n_cpus)]
+    n, k = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    for name in [f"gpu{i}" for i in range(n)] + [f"nic{i}" for i in range(k)]:
+        links.append(link(name, draw(st.sampled_from(places)), "pcie", draw(rate)))
+    return NodeTopology(
+        gpus=gpus(n),
+        nics=nics(k, draw(st.sampled_from([10.0, 25.0, 50.0])), gpudirect=False),
+        cpus=cpus(n_cpus),
+        switches=tuple(PcieSwitch(name=f"sw{s}") for s in range(n_switches)),
+        links=tuple(links),
+    )
+
+
+def by_linear_program(node: NodeTopology) -> float:
+    """The most that all GPUs can send and receive through host memory at once, bytes/s.
+
+    A variable for each way GPU - CPU memory - NIC; a directed link carries what is sent over it
+    and, mirrored, what is received.
+    """
+    links = host_links(node)
+    rows: dict[tuple[str, str], dict[int, float]] = {}
+    variables = 0
+    for gpu in node.gpus:
+        for nic in node.nics:
+            way = through_host(node, gpu.name, nic.name)
+            for a, b in pairwise(way):
+                for edge in ((a, b), (b, a)):
+                    row = rows.setdefault(edge, {})
+                    row[variables] = row.get(variables, 0.0) + 1.0
+            row = rows.setdefault((nic.name, "wire"), {})
+            row[variables] = 1.0
+            variables += 1
+    matrix = [[row.get(v, 0.0) for v in range(variables)] for row in rows.values()]
+    rates = {n.name: n.rate for n in node.nics}
+    limits = [rates[a] if b == "wire" else links[a][b] for a, b in rows]
+    best = linprog([-1.0] * variables, A_ub=matrix, b_ub=[limit / GB for limit in limits])
+    return float(-best.fun * GB)
+
+
+@given(machines())
+@settings(max_examples=80, deadline=None)
+def test_staging_through_host_memory_is_the_best_schedule(node: NodeTopology) -> None:
+    every = tuple(range(len(node.gpus)))
+    found, best = capacity.network_cut(node, every), by_linear_program(node)
+    if len(node.cpus) == 1:
+        assert found == pytest.approx(best, rel=1e-6)
+    else:  # with sockets between, a bound
+        assert found >= best * (1 - 1e-6)
