@@ -9,10 +9,17 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli._output import print_facts, print_json, print_section, print_table
-from commsim.report.machine import distance, picture, scale_up_words
+from commsim.report.machine import (
+    distance,
+    gpu_words,
+    machine_words,
+    nic_words,
+    picture,
+    scale_up_words,
+)
 from commsim.topology.capacity import network_bandwidth
 from commsim.topology.cluster import Cluster
-from commsim.topology.load import presets
+from commsim.topology.load import load_cluster, presets
 from commsim.units import BytesPerSecond, format_rate
 
 
@@ -38,11 +45,11 @@ def topo(
     Exit codes: 0 ok, 2 bad input.
     """
     if every:
-        names = presets()
+        words = {name: machine_words(load_cluster(name).node) for name in presets()}
         if json:
-            print_json(list(names))
+            print_json(words)
         else:
-            print("\n".join(names))
+            print_facts(words.items())
         return
     if source is None:
         raise typer.BadParameter("name a FILE or PRESET, or list the presets with --list")
@@ -83,25 +90,14 @@ def _cuts(cluster: Cluster) -> dict[str, BytesPerSecond]:
 
 def _facts(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> list[tuple[str, str]]:
     node, fabric = cluster.node, cluster.fabric
-    parts = Counter(gpu.part or "unnamed GPU" for gpu in node.gpus)
     facts = [
-        ("GPUs per node", ", ".join(f"{count} x {part}" for part, count in parts.items())),
+        ("GPUs per node", gpu_words(node)),
         ("interconnect", cluster.interconnect),
     ]
     if fast := Counter(words for gpu in node.gpus if (words := scale_up_words(node, gpu))):
         facts.append(("per GPU", ", ".join(f"{words} ({count})" for words, count in fast.items())))
     facts.append(("CPUs", ", ".join(f"{c.name} {c.vendor} {c.arch}" for c in node.cpus) or "none"))
-    rates = Counter((nic.rate, nic.gpudirect) for nic in node.nics)
-    facts.append(
-        (
-            "NICs per node",
-            ", ".join(
-                f"{count} x {format_rate(rate)}{'' if direct else ' through host memory'}"
-                for (rate, direct), count in rates.items()
-            )
-            or "none",
-        )
-    )
+    facts.append(("NICs per node", nic_words(node)))
     if node.nics:
         every = tuple(range(len(node.gpus)))
         facts.append(("NICs together", format_rate(network_bandwidth(node, every))))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from commsim.errors import CommsimError
+from commsim.report.machine import nic_words
 from commsim.topology.cluster import Cluster
-from commsim.units import Seconds, format_rate
+from commsim.units import Seconds
 
 SECONDS_PER_HOUR = 3600.0
 Overrides = dict[str, object]
@@ -76,12 +77,8 @@ def _machine_keys(cluster: Cluster) -> Overrides:
 
 
 def _nics(cluster: Cluster) -> str:
-    nics = cluster.node.nics
-    if not nics:
-        return "none"
-    rates = " / ".join(format_rate(rate) for rate in sorted({nic.rate for nic in nics}))
-    direct = "" if all(nic.gpudirect for nic in nics) else ", through host memory"
-    return f"{len(nics)} x {rates}, {cluster.nic_placement}{direct}"
+    placement = f", {cluster.nic_placement}" if cluster.node.nics else ""
+    return nic_words(cluster.node) + placement
 
 
 def _nic_keys(cluster: Cluster) -> Overrides:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from commsim.topology.capacity import (
@@ -27,6 +27,28 @@ def gpu_rate(node: NodeTopology, local: Local) -> BytesPerSecond:
 def distance(node: NodeTopology, gpu: int, nic: int) -> str:
     """How far a NIC is from a GPU: PIX, PXB, PHB or SYS as nvidia-smi says, ? where unknown."""
     return DISTANCES.get(nic_distance(node, gpu, nic)[1], "?")
+
+
+def gpu_words(node: NodeTopology) -> str:
+    """`8 x H100-SXM5-80GB`."""
+    parts = Counter(gpu.part or "unnamed GPU" for gpu in node.gpus)
+    return ", ".join(f"{count} x {part}" for part, count in parts.items())
+
+
+def nic_words(node: NodeTopology) -> str:
+    """`8 x 50 GB/s`, and whether data goes through host memory; `none`."""
+    kinds = Counter((nic.rate, nic.gpudirect) for nic in node.nics)
+    words = [
+        f"{count} x {format_rate(rate)}{'' if direct else ' through host memory'}"
+        for (rate, direct), count in kinds.items()
+    ]
+    return ", ".join(words) or "none"
+
+
+def machine_words(node: NodeTopology) -> str:
+    """One line: the GPUs, their NVLink or xGMI, the NICs."""
+    links = Counter(scale_up_words(node, gpu) or "no NVLink" for gpu in node.gpus)
+    return f"{gpu_words(node)}; {', '.join(links)}; NICs {nic_words(node)}"
 
 
 def scale_up_words(node: NodeTopology, gpu: Gpu) -> str:

@@ -56,10 +56,12 @@ def test_the_picture_holds_every_device(commsim: Command) -> None:
 
 
 def test_presets_are_listed(commsim: Command) -> None:
-    names = commsim("topo --list").lines
-    assert "dgx-h100" in names
+    lines = commsim("topo --list").lines
+    names = [line.split()[0] for line in lines]
     assert names == sorted(names)
-    assert commsim("topo --list --json").json == names
+    line = next(line for line in lines if line.split()[0] == "dgx-h100")
+    assert "8 x H100-SXM5-80GB; 450 GB/s NVLink to the NVSwitch; NICs 8 x 50 GB/s" in line
+    assert list(commsim("topo --list --json").json) == names
 
 
 def test_nvidia_smi_text_with_the_gpu_named(commsim: Command, tmp_path: Path) -> None:
