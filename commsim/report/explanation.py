@@ -148,7 +148,7 @@ def waterfall(prediction: Prediction) -> tuple[Stage, ...]:
     payload = PAYLOAD.get(prediction.protocol)
     if payload is not None:
         rate *= payload
-        reason = f"{payload:.4g} bytes of data in a byte sent ({prediction.protocol})"
+        reason = f"{100 * payload:.4g} % of the bytes sent are data ({prediction.protocol})"
         stages.append(Stage(name="protocol", bandwidth=rate, reason=reason))
     rate *= useful / binding.nbytes
     stages.append(
