@@ -386,7 +386,7 @@ def _p2p_channels(
             for g in range(m.n):
                 fewest = min(fewest, _remote_channels(version, settings, m, g, p2p, ranks))
     p2p, per_peer = _power(p2p), _power(fewest)
-    if version >= (2, 30):
+    if version >= (2, 30) and count > 1:
         while per_peer > 1 and per_peer * -(-ranks // 8) > p2p:
             per_peer //= 2
     return p2p, min(per_peer, p2p)

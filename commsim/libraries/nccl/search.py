@@ -21,6 +21,8 @@ from commsim.libraries.nccl.system import GPU, LOCAL_BW, NET, NVS, System
 _TREES = (Pattern.BALANCED_TREE, Pattern.SPLIT_TREE, Pattern.TREE)
 _CROSSABLE = (Pattern.RING, Pattern.BALANCED_TREE, Pattern.SPLIT_TREE)
 _BUDGET, _BUDGET_SAME, _BUDGET_FIRST = 1 << 14, 1 << 8, 1 << 10
+_CUT = -2  # a search that ended early, its use of the budget unknown
+_BROKE = -3  # a search that the budget over all searches no longer allows
 
 _INTRA = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)
 _INTER = (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)
@@ -202,11 +204,99 @@ class Machine:
         return nets
 
 
+class _Ceiling:
+    """An upper bound on what a search can find, from the capacity of NICs and of the GPUs' links."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.m = machine
+        system, paths = machine.system, machine.paths
+        self.inside = [
+            sum(k.bandwidth for k in system.vertices[g.device].links if k.kind == PathType.NVL)
+            for g in system.gpus
+        ]
+        self.around = [
+            sum(k.bandwidth for k in system.vertices[g.device].links if k.kind != PathType.LOC)
+            for g in system.gpus
+        ]
+        self.shared: dict[tuple[str, int], float] = {}
+        self.cards: dict[int, list[float]] = {}
+        self.uplink: dict[int, float] = {}
+        for net in system.nets:
+            key = (net.adapter, net.port)
+            self.shared[key] = max(self.shared.get(key, 0.0), net.speed)
+            for link in system.vertices[net.vertex].links:
+                self.cards.setdefault(link.target, []).append(link.bandwidth)
+        for card in self.cards:
+            links = system.vertices[card].links
+            self.uplink[card] = sum(k.bandwidth for k in links if k.kind != PathType.NET)
+        far = 1 << 30
+
+        def least(rows: list[list[Path]]) -> int:
+            return min((p.hops for row in rows for p in row if p.links), default=far)
+
+        self.enter, self.leave = least(paths.net_gpu), least(paths.gpu_net)
+        self.step = least(paths.gpu_gpu) if machine.n > 1 else 0
+
+    def channels(self, goal: _Found) -> int:
+        """At most so many channels fit."""
+        m, most = self.m, float(goal.max_channels)
+        if m.inter:
+            whole = int(goal.bw_inter // 1000)
+            if whole:
+                most = min(most, sum(s // whole for s in self.shared.values()))
+            fit = 0.0
+            for card, ports in self.cards.items():
+                ways = sum(_times(b, goal.bw_inter) for b in ports)
+                fit += min(ways, _times(self.uplink[card], goal.bw_inter))
+            most = min(most, fit)
+        if m.n > 1:
+            steps = m.n if goal.pattern == Pattern.RING and not m.inter else m.n - 1
+            room = self.inside if goal.type_intra <= PathType.NVB else self.around
+            most = min(most, _times(sum(room), steps * goal.bw_intra))
+        return int(most)
+
+    def hopeless(self, goal: _Found, best: _Found) -> bool:
+        """Whether no search for this goal can beat `best`."""
+        if goal.pattern in (Pattern.NVLS, Pattern.COLLNET_DIRECT):
+            return False
+        count = self.channels(goal)
+        if count < max(1, goal.min_channels):
+            return True
+        if best.channels == 0:
+            return False
+        old = best.channels * best.bw_intra
+        if self.m.version <= (2, 18):
+            old *= 1 - (best.cross - goal.cross) * 0.15
+        if count * goal.bw_intra != old:
+            return count * goal.bw_intra < old
+        if goal.pattern != best.pattern or goal.cross != best.cross:
+            return True
+        each = self.step * (self.m.n - 1)
+        if self.m.inter:
+            twice = goal.pattern == Pattern.BALANCED_TREE
+            each += self.enter + self.leave * (2 if twice else 1)
+        elif goal.pattern == Pattern.RING:
+            each += self.step
+        return goal.hops + count * each >= best.hops
+
+
+def _times(capacity: float, amount: float) -> int:
+    return int(capacity / amount + 1e-9)
+
+
 class _Attempt:
     """One backtracking search with fixed speed, types, pattern and crossing; improves `best`."""
 
-    def __init__(self, machine: Machine, goal: _Found, best: _Found, budget: int) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        goal: _Found,
+        best: _Found,
+        budget: int,
+        ceiling: _Ceiling | None = None,
+    ) -> None:
         self.m, self.goal, self.best, self.time = machine, goal, best, budget
+        self.ceiling = ceiling
         self.n = machine.n
         self.left = machine.remaining
         self.speed = [n.speed for n in machine.system.nets]
@@ -270,6 +360,11 @@ class _Attempt:
     def run(self) -> _Found:
         self.start()
         return self.best
+
+    @property
+    def cut(self) -> bool:
+        """Whether the walk ended early because nothing better can exist."""
+        return self.time == _CUT
 
     def start(self) -> None:
         if self.m.inter:
@@ -373,7 +468,7 @@ class _Attempt:
         if self.channels == 0 and machine.system.nvswitch < 0:
             saved, self.time = self.time, _BUDGET_FIRST
             self.enter_from(n, 0, 1)
-            self.time = -1 if self.time == -1 else saved
+            self.time = self.time if self.time in (-1, _CUT) else saved
         closest = machine.paths.closest_gpu[n]
         if closest >= 0:
             self.enter_from(n, closest, 0)
@@ -539,6 +634,8 @@ class _Attempt:
             )
             if self.channels == goal.max_channels:
                 self.time = -1
+            elif self.ceiling is not None and self.ceiling.hopeless(goal, self.best):
+                self.time = _CUT
         if self.channels < goal.max_channels:
             self.start()
         self.channels -= 1
@@ -621,6 +718,15 @@ class _Ladder:
             cross=1 if self.cross == 1 else 0,
         )
         self.speeds = [s * 1000 for s in speeds(m.capability, m.version, m.inter)]
+        paths = m.paths
+        inside = [paths.gpu_nvs, paths.nvs_gpu, *paths.gpu_gpu]
+        self.intra_types = {p.type for row in inside for p in row}
+        self.inter_types = {p.type for row in [*paths.gpu_net, *paths.net_gpu] for p in row}
+        self.walked: dict[tuple[object, ...], int] = {}  # budget left by searches already made
+        self.open: dict[tuple[object, ...], _Found] = {}  # those of which it is not known
+        self.bill: list[tuple[int, tuple[object, ...], bool]] = []  # budget, which, refunded
+        self.doubtful = False
+        self.ceiling = _Ceiling(m)
 
     def two_islands(self) -> bool:
         if self.m.version < (2, 26):
@@ -652,10 +758,53 @@ class _Ladder:
     def up(self, kind: PathType) -> PathType:
         return self.types[self.types.index(kind) + 1]
 
-    def attempt(self, goal: _Found, budget: int) -> int:
-        search = _Attempt(self.m, goal, self.best, budget)
+    def attempt(self, goal: _Found) -> int:
+        """Searches and keeps what is better; returns the budget left (-1: nothing can be better, `_CUT`: not known).
+
+        Two kinds of walk are left out. A type limit that admits no further path only repeats an earlier
+        walk. And where the capacity of the links leaves no hope of anything better, only the budget that
+        NCCL would have burnt is of interest; it is found out later, if it ever matters (`_affordable`).
+        """
+        budget = _BUDGET_SAME if goal.same else _BUDGET
+        intra = max((t for t in self.intra_types if t <= goal.type_intra), default=PathType.LOC)
+        inter = max((t for t in self.inter_types if t <= goal.type_inter), default=PathType.LOC)
+        key = (goal.pattern, goal.same, goal.cross, goal.bw_intra, goal.bw_inter, intra, inter)
+        self.bill.append((budget, key, False))
+        if key in self.walked:
+            return self.walked[key]
+        if self.ceiling.hopeless(goal, self.best):
+            self.walked[key] = _CUT
+            self.open[key] = goal
+            return _CUT
+        if self.doubtful and not self.affordable(exactly=True):
+            return _BROKE
+        search = _Attempt(self.m, goal, self.best, budget, self.ceiling)
         self.best = search.run()
+        self.walked[key] = search.time
+        if search.time == _CUT:
+            self.open[key] = goal
         return search.time
+
+    def affordable(self, exactly: bool) -> bool:
+        """Whether the budget over all searches still lasts. Not exactly: True where it may or may not."""
+        pessimist = optimist = 5 << 16 if self.m.version <= (2, 18) else 1 << 19
+        bill = self.bill[:-1] if exactly else self.bill
+        for budget, key, refund in bill:
+            time = self.walked[key]
+            if exactly and time == _CUT:
+                goal = self.open.pop(key)
+                search = _Attempt(self.m, goal, self.best, budget)
+                search.run()
+                time = self.walked[key] = search.time
+            pessimist -= budget
+            optimist -= budget
+            if refund:
+                pessimist += max(time, 0)
+                optimist += budget if time == _CUT else max(time, 0)
+                if optimist < 0 and self.best.channels:
+                    return False
+        self.doubtful = pessimist < 0
+        return True
 
     def climb(self) -> None:
         m = self.m
@@ -673,21 +822,18 @@ class _Ladder:
         while at < last and (speeds[at] > m.max_bw or speeds[at] * low > total):
             at += 1
         goal = replace(self.best, bw_intra=speeds[at], bw_inter=speeds[at])
-        whole = 5 << 16 if m.version <= (2, 18) else 1 << 19
-        balance = whole
         while True:
-            budget = _BUDGET_SAME if goal.same else _BUDGET
-            balance -= budget
-            time = self.attempt(goal, budget)
+            time = self.attempt(goal)
             best = self.best
-            if time == -1 or best.channels * best.bw_inter >= m.total_bw:
+            if time in (-1, _BROKE) or best.channels * best.bw_inter >= m.total_bw:
                 return
             if goal.same and not (amd and goal.type_intra == PathType.SYS):
                 goal = replace(goal, same=False)
                 continue
             goal = replace(goal, same=self.try_same)
-            balance += time
-            if balance < 0 and best.channels:
+            budget, key, _ = self.bill[-1]
+            self.bill[-1] = (budget, key, True)
+            if not self.affordable(exactly=False):
                 return
             if m.capability >= 90 and goal.pattern == Pattern.BALANCED_TREE:
                 goal = replace(goal, pattern=Pattern.TREE)
@@ -776,7 +922,17 @@ class _Ladder:
                 goal = replace(goal, bw_intra=speeds[at])
             else:
                 return
-            time = self.attempt(goal, _BUDGET_SAME if goal.same else _BUDGET)
+            if self.ceiling.hopeless(goal, best):
+                return  # and so is any higher speed
+            search = _Attempt(
+                m,
+                goal,
+                best,
+                _BUDGET_SAME if goal.same else _BUDGET,
+                None if best.pattern == Pattern.RING else self.ceiling,
+            )
+            self.best = search.run()
+            time = search.time
 
     def result(self) -> Graph | None:
         best, system = self.best, self.m.system
