@@ -91,6 +91,21 @@ def plan(
     )  # fmt: skip
 
 
+def peer_distances(count: int) -> tuple[int, ...]:
+    """In which order a rank turns to others `count` apart in a circle, from 2.22 on: 0, 1, 3, 6 ...
+    (triangular numbers modulo the next power of two), so that no two rounds share a path for long."""
+    size = 1 << (count - 1).bit_length()
+    walk = (step * (step + 1) // 2 % size for step in range(size))
+    return tuple(distance for distance in walk if distance < count)
+
+
+def part_channel(base: int, part: int, channels: int) -> int:
+    """Channel of a message's part: parts spread bit-reversed over p2p channels (a power of two)."""
+    bits = channels.bit_length() - 1
+    reversed_part = int(f"{part:0{bits}b}"[::-1], 2) if bits else 0
+    return (base + reversed_part) % channels
+
+
 def _peers(operation: str, n: int) -> int:
     """Messages of the busiest rank that do not go to itself."""
     return 1 if operation == "send_recv" else n - 1

@@ -9,7 +9,12 @@ import pytest
 from commsim.libraries.nccl.constants import Version
 from commsim.libraries.nccl.environment import freeze, read
 from commsim.libraries.nccl.graph import Communicator
-from commsim.libraries.nccl.point_to_point import PointToPoint, plan
+from commsim.libraries.nccl.point_to_point import (
+    PointToPoint,
+    part_channel,
+    peer_distances,
+    plan,
+)
 from tests.libraries.nccl.vectors import oracle
 
 KIB = 1024
@@ -102,3 +107,15 @@ def test_channels_never_exceed_what_there_is(nodes: int, version: Version) -> No
             got = form(c, version, operation, 1 << k)
             assert 1 <= got.parts <= got.most_parts
             assert 1 <= got.channels <= c.p2p_channels
+
+
+def test_order_of_peers() -> None:
+    # 0, 1, 1+2, 1+2+3, ... modulo 16, and modulo 8 without 6 and 7
+    assert peer_distances(16) == (0, 1, 3, 6, 10, 15, 5, 12, 4, 13, 7, 2, 14, 11, 9, 8)
+    assert peer_distances(6) == (0, 1, 3, 2, 5, 4)
+
+
+def test_parts_lie_far_apart() -> None:
+    assert [part_channel(0, part, 16) for part in range(4)] == [0, 8, 4, 12]
+    assert part_channel(5, 3, 16) == 1
+    assert part_channel(3, 0, 1) == 0

@@ -9,11 +9,15 @@ from functools import cache
 
 import pytest
 
+from commsim.collectives.collective import Collective
 from commsim.errors import LibraryError
 from commsim.libraries.nccl import launch, tuning
 from commsim.libraries.nccl.constants import Version, constants, modelled, parse_version
 from commsim.libraries.nccl.environment import freeze, read
+from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.graph import Communicator, PathType
+from commsim.libraries.nccl.nccl import Nccl
+from commsim.topology.load import load_cluster
 from tests.libraries.nccl.vectors import nominal, oracle, rows
 
 OPERATIONS = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
@@ -352,3 +356,33 @@ def test_estimates_grow_with_size_within_an_entry() -> None:
         times = [tuning.estimate_us(c, version, "all_gather", e, 16 * 2**k) for k in range(28)]
         assert all(map(math.isfinite, times))
         assert times == sorted(times)
+
+
+# --- a real machine ---
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_table_that_nccl_2292_printed_on_h100(ranks: int) -> None:
+    choice = Nccl(version="2.29.2").choose(
+        Collective("all_reduce", 8, ranks=tuple(range(ranks))), load_cluster("hgx-h100")
+    )
+    assert isinstance(choice.facts, NcclFacts)
+    c = choice.facts.communicator
+    printed = [r for r in rows("nccl_vectors_h100_log") if r["ranks"] == str(ranks)]
+    for operation in OPERATIONS:
+        ours = {
+            (e.algorithm, e.protocol): (e.latency, e.bandwidth)
+            for e in tuning.table(c, (2, 29, 2), read((), (2, 29, 2)), operation)
+            if e.bandwidth
+        }
+        theirs = {
+            (r["algorithm"], r["protocol"]): (
+                float(r["latency_us"]),
+                float(r["bandwidth_gb_per_s"]),
+            )
+            for r in printed
+            if r["collective"] == operation
+        }
+        assert set(ours) == set(theirs)
+        for pair, values in theirs.items():
+            assert ours[pair] == pytest.approx(values, abs=0.051), (operation, pair)
