@@ -92,8 +92,10 @@ def plan(
 
 
 def peer_distances(count: int) -> tuple[int, ...]:
-    """In which order a rank turns to others `count` apart in a circle, from 2.22 on: 0, 1, 3, 6 ...
-    (triangular numbers modulo the next power of two), so that no two rounds share a path for long."""
+    """In which order a rank turns to the others of a circle of `count`, from 2.22 on: 0, 1, 3, 6 ...
+
+    Triangular numbers modulo the next power of two, so that neighbouring rounds take other paths.
+    """
     size = 1 << (count - 1).bit_length()
     walk = (step * (step + 1) // 2 % size for step in range(size))
     return tuple(distance for distance in walk if distance < count)
