@@ -92,7 +92,7 @@ def plan(
 
 
 def peer_distances(count: int) -> tuple[int, ...]:
-    """In which order a rank turns to the others of a circle of `count`, from 2.22 on: 0, 1, 3, 6 ...
+    """In which order a rank turns to the others of a circle of `count`, 2.22+: 0, 1, 3, 6 ...
 
     Triangular numbers modulo the next power of two, so that neighbouring rounds take other paths.
     """
