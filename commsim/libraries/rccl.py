@@ -31,14 +31,15 @@ from commsim.libraries.nccl.graph import (
     Pattern,
 )
 from commsim.libraries.nccl.launch import launch
-from commsim.libraries.nccl.nccl import domains, stand_in
 from commsim.libraries.nccl.selection import (
     Group,
     asked_for,
     check_launch,
     check_root,
     counted,
+    domains,
     messages,
+    stand_in,
 )
 from commsim.libraries.nccl.settings import read as channel_settings
 from commsim.libraries.nccl.tuning import DISPLAY

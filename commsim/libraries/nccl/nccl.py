@@ -10,7 +10,7 @@ from commsim.collectives.collective import Collective
 from commsim.errors import LibraryError
 from commsim.libraries.library import Choice, Library
 from commsim.libraries.nccl import point_to_point
-from commsim.libraries.nccl.communicator import Domains, communicator, layout
+from commsim.libraries.nccl.communicator import communicator
 from commsim.libraries.nccl.constants import NEWEST, OLDEST, Version, modelled, parse_version
 from commsim.libraries.nccl.environment import Environment, freeze, read
 from commsim.libraries.nccl.facts import NcclFacts
@@ -19,9 +19,11 @@ from commsim.libraries.nccl.selection import (
     check_launch,
     check_root,
     counted,
+    domains,
     in_network,
     messages,
     needs_network,
+    stand_in,
     tuned,
 )
 from commsim.topology.cluster import Cluster
@@ -102,23 +104,3 @@ def _group(library: Nccl, cluster: Cluster, ranks: tuple[int, ...] | None, force
     return Group(
         name="NCCL", version=version, settings=settings, c=c, facts=facts, notes=tuple(notes)
     )
-
-
-def domains(cluster: Cluster, ranks: tuple[int, ...] | None) -> Domains:
-    """The group's NVLink domains as the graph search takes them, equal ones counted."""
-    per_host, per_domain = cluster.gpus_per_node, cluster.hosts_per_domain
-    if ranks is not None:
-        return layout(ranks, per_host, per_domain)
-    host = tuple(range(per_host))
-    full, rest = divmod(cluster.nodes, per_domain)
-    found = [((host,) * per_domain, full)] if full else []
-    found += [((host,) * rest, 1)] if rest else []
-    return tuple(found)
-
-
-def stand_in(name: str, asked: Version, used: Version, oldest: Version, newest: Version) -> str:
-    """A note that another version than the one asked for is modelled."""
-    side = "newer" if asked > used else "older"
-    first, last = (".".join(map(str, v[:2])) for v in (oldest, newest))
-    told, instead = (".".join(map(str, v)) for v in (asked, used))
-    return f"{name} {told} is {side} than what is modelled ({first} to {last}); {instead} stands in"

@@ -15,6 +15,7 @@ from commsim.collectives.collective import Collective
 from commsim.errors import CollectiveError, LibraryError
 from commsim.libraries.library import Candidate, Choice
 from commsim.libraries.nccl import launch, point_to_point, tuning
+from commsim.libraries.nccl.communicator import Domains, layout
 from commsim.libraries.nccl.constants import Version
 from commsim.libraries.nccl.environment import Settings
 from commsim.libraries.nccl.facts import NcclFacts
@@ -61,6 +62,26 @@ def check_root(collective: Collective, cluster: Cluster) -> None:
             f"{collective.operation}: root: {root} does not exist; "
             f"{cluster.name} has ranks 0 .. {cluster.n_ranks - 1}"
         )
+
+
+def domains(cluster: Cluster, ranks: tuple[int, ...] | None) -> Domains:
+    """The group's NVLink domains as the graph search takes them, equal ones counted."""
+    per_host, per_domain = cluster.gpus_per_node, cluster.hosts_per_domain
+    if ranks is not None:
+        return layout(ranks, per_host, per_domain)
+    host = tuple(range(per_host))
+    full, rest = divmod(cluster.nodes, per_domain)
+    found = [((host,) * per_domain, full)] if full else []
+    found += [((host,) * rest, 1)] if rest else []
+    return tuple(found)
+
+
+def stand_in(name: str, asked: Version, used: Version, oldest: Version, newest: Version) -> str:
+    """A note that another version than the one asked for is modelled."""
+    side = "newer" if asked > used else "older"
+    first, last = (".".join(map(str, v[:2])) for v in (oldest, newest))
+    told, instead = (".".join(map(str, v)) for v in (asked, used))
+    return f"{name} {told} is {side} than what is modelled ({first} to {last}); {instead} stands in"
 
 
 def counted(collective: Collective, n: int) -> tuple[str, Bytes, str, str]:
