@@ -31,6 +31,7 @@ from commsim.libraries.nccl.graph import (
     Pattern,
 )
 from commsim.libraries.nccl.launch import launch
+from commsim.libraries.nccl.rules import DISPLAY
 from commsim.libraries.nccl.selection import (
     Group,
     asked_for,
@@ -42,7 +43,6 @@ from commsim.libraries.nccl.selection import (
     stand_in,
 )
 from commsim.libraries.nccl.settings import read as channel_settings
-from commsim.libraries.nccl.tuning import DISPLAY
 from commsim.libraries.xgmi import LINK_SHARE, rings, wires
 from commsim.topology.cluster import Cluster
 from commsim.topology.placement import place

@@ -14,7 +14,7 @@ from typing import Final
 from commsim.libraries.nccl.constants import STEPS, Version
 from commsim.libraries.nccl.environment import Settings
 from commsim.libraries.nccl.graph import Communicator
-from commsim.libraries.nccl.tuning import heads, searched
+from commsim.libraries.nccl.rules import heads, searched
 
 _WARP: Final = 32
 _MOST_THREADS: Final = 640

@@ -20,7 +20,8 @@ from commsim.libraries.nccl.constants import Version
 from commsim.libraries.nccl.environment import Settings
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.graph import Communicator
-from commsim.libraries.nccl.tuning import DISPLAY, Entry
+from commsim.libraries.nccl.rules import DISPLAY, unsupported
+from commsim.libraries.nccl.tuning import Entry
 from commsim.topology.cluster import Cluster
 from commsim.units import Bytes, format_size
 
@@ -197,7 +198,7 @@ def tuned(group: Group, operation: str, dtype: str, reduce_op: str) -> Tuned:
     c, version, notes = group.c, group.version, group.notes
     entries = []
     for entry in tuning.table(c, version, group.settings, operation):
-        reason = entry.reason or tuning.unsupported(
+        reason = entry.reason or unsupported(
             c, version, operation, entry.algorithm, dtype, reduce_op
         )
         bandwidth = 0.0 if reason else entry.bandwidth

@@ -11,7 +11,7 @@ import pytest
 
 from commsim.collectives.collective import Collective
 from commsim.errors import LibraryError
-from commsim.libraries.nccl import launch, tuning
+from commsim.libraries.nccl import launch, rules, tuning
 from commsim.libraries.nccl.constants import Version, constants, modelled, parse_version
 from commsim.libraries.nccl.environment import freeze, read
 from commsim.libraries.nccl.facts import NcclFacts
@@ -33,7 +33,7 @@ def usable(
     return tuple(
         e
         for e in table
-        if e.bandwidth and not tuning.unsupported(c, version, operation, e.algorithm, dtype, "sum")
+        if e.bandwidth and not rules.unsupported(c, version, operation, e.algorithm, dtype, "sum")
     )
 
 
@@ -281,13 +281,13 @@ def test_what_the_switch_can_reduce(
     version: str, operation: str, dtype: str, op: str, able: bool
 ) -> None:
     c, parsed = nominal("H100x8", 1, "2.30.7")[0], parse_version(version)
-    assert bool(tuning.unsupported(c, parsed, operation, "nvls", dtype, op)) != able
+    assert bool(rules.unsupported(c, parsed, operation, "nvls", dtype, op)) != able
 
 
 def test_nvls_halves_are_limited_to_32_local_ranks() -> None:
     c, version = nominal("NVL72", 1, "2.30.7")
-    assert "72" in tuning.unsupported(c, version, "all_gather", "nvls", "float32", "sum")
-    assert not tuning.unsupported(c, version, "all_reduce", "nvls", "float32", "sum")
+    assert "72" in rules.unsupported(c, version, "all_gather", "nvls", "float32", "sum")
+    assert not rules.unsupported(c, version, "all_reduce", "nvls", "float32", "sum")
 
 
 def test_pat_follows_its_variable() -> None:
@@ -297,7 +297,7 @@ def test_pat_follows_its_variable() -> None:
     c, version = nominal("H100x8", 4, "2.30.7")
     assert reason(c, version, "all_gather", "pat")
     assert not reason(c, version, "all_gather", "pat", env={"NCCL_PAT_ENABLE": "1"})
-    assert tuning.unsupported(c, version, "reduce_scatter", "pat", "float32", "avg")
+    assert rules.unsupported(c, version, "reduce_scatter", "pat", "float32", "avg")
 
 
 def test_fp8_avoids_the_ring_beyond_8_ranks() -> None:
