@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from commsim.libraries.nccl.graph import PathType
 from commsim.libraries.nccl.settings import Settings, max_channels
-from commsim.libraries.nccl.system import CPU, DEV, GPU, LOCAL_BW, NET, PCI, System
+from commsim.libraries.nccl.system import CPU, DEV, GPU, LOCAL_BW, PCI, System
 
 _LOC, _NVL, _NVB, _C2C, _PXB = (
     PathType.LOC,
@@ -63,6 +63,12 @@ class Paths:
     gpu_nvs: list[Path] = field(default_factory=list)
     nvs_gpu: list[Path] = field(default_factory=list)
     closest_gpu: list[int] = field(default_factory=list)  # of each net, -1: none
+    nets_near: dict[int, list[int]] = field(
+        default_factory=dict
+    )  # of each GPU, kept by `local_nets`
+    gpus_near: dict[int, list[int]] = field(
+        default_factory=dict
+    )  # of each net, kept by `local_gpus`
 
 
 def _merge(a: PathType, b: PathType, system: System) -> PathType:
@@ -72,15 +78,13 @@ def _merge(a: PathType, b: PathType, system: System) -> PathType:
     return far
 
 
-def _towards(system: System, base: int, settings: Settings) -> list[Path | None]:
+def _towards(
+    system: System, base: int, settings: Settings, reverse: dict[tuple[int, int, PathType], int]
+) -> list[Path | None]:
     """The path from every vertex to `base`, breadth first."""
     vertices = system.vertices
     by_type = system.version >= (2, 30)
     relay = DEV if by_type else GPU
-    reverse = {}
-    for i, v in enumerate(vertices):
-        for link in v.links:
-            reverse[i, link.target, link.kind] = link.index
     found: list[Path | None] = [None] * len(vertices)
     found[base] = Path((), LOCAL_BW, _LOC)
     base_kind = vertices[base].kind
@@ -90,12 +94,11 @@ def _towards(system: System, base: int, settings: Settings) -> list[Path | None]
         for v in frontier:
             path = found[v]
             assert path is not None
-            vertex = vertices[v]
-            kind_here = vertex.kind
-            for link in vertex.links:
+            kind_here = vertices[v].kind
+            hops = len(path.links)
+            for link in vertices[v].links:
                 t = link.target
                 far = vertices[t]
-                hops = len(path.links)
                 if v != base and kind_here == relay:
                     relays = (
                         settings.nvb
@@ -146,12 +149,31 @@ def local(row: list[Path]) -> list[int]:
     return [i for i, p in enumerate(row) if p.bandwidth == best and p.type == near]
 
 
+def local_nets(paths: Paths, gpu: int) -> list[int]:
+    """The nets (places) that are local to this GPU."""
+    if gpu not in paths.nets_near:
+        paths.nets_near[gpu] = local(paths.gpu_net[gpu])
+    return paths.nets_near[gpu]
+
+
+def local_gpus(paths: Paths, net: int) -> list[int]:
+    """The GPUs (places) that are local to this net."""
+    if net not in paths.gpus_near:
+        paths.gpus_near[net] = local(paths.net_gpu[net])
+    return paths.gpus_near[net]
+
+
+def _set_gpu_net(paths: Paths, gpu: int, net: int, path: Path) -> None:
+    paths.gpu_net[gpu][net] = path
+    paths.nets_near.pop(gpu, None)
+
+
 def local_net(system: System, paths: Paths, gpu: int, channel: int) -> int:
     """The network device that this GPU uses for this channel (place), -1 where it reaches none."""
-    nets = local(paths.gpu_net[gpu])
+    nets = local_nets(paths, gpu)
     if not nets:
         return -1
-    sharers = max(1, len(local(paths.net_gpu[nets[0]])))
+    sharers = max(1, len(local_gpus(paths, nets[0])))
     count = len(nets)
     net = system.gpus[gpu].dev
     if count & (count - 1) == 0:  # mirrored within log2(count) bits, to spread neighbours
@@ -161,12 +183,12 @@ def local_net(system: System, paths: Paths, gpu: int, channel: int) -> int:
 
 
 def _closest_gpu(system: System, paths: Paths, net: int) -> int:
-    candidates = local(paths.net_gpu[net])
+    candidates = local_gpus(paths, net)
     if not candidates:
         return -1
     # a GPU's devices repeat after at most as many channels as it has local nets
     horizon = min(
-        max_channels(system.version), max(len(local(paths.gpu_net[g])) for g in candidates) or 1
+        max_channels(system.version), max(len(local_nets(paths, g)) for g in candidates) or 1
     )
     for channel in range(horizon):
         for g in candidates:
@@ -179,9 +201,7 @@ def _local_cpu(paths: Paths, gpu: int) -> int:
     return next(iter(local(paths.gpu_cpu[gpu])), -1)
 
 
-def _rows(
-    found: list[list[Path | None]], sources: list[int], targets_first: list[int] | None = None
-) -> Rows:
+def _rows(found: list[list[Path | None]], sources: list[int]) -> Rows:
     """Rows [source][target] out of per-target tables; a pair without route is DIS."""
     return [[table[s] or Path() for table in found] for s in sources]
 
@@ -190,9 +210,14 @@ def compute(system: System, settings: Settings) -> Paths:
     """Every path of the system, after the rules on peer-to-peer, PXN and GPUDirect."""
     gpus = [g.vertex for g in system.gpus]
     nets = [n.vertex for n in system.nets]
-    to_gpu = [_towards(system, v, settings) for v in gpus]
-    to_net = [_towards(system, v, settings) for v in nets]
-    to_cpu = [_towards(system, v, settings) for v in system.cpus]
+    reverse = {
+        (source, link.target, link.kind): link.index
+        for source, vertex in enumerate(system.vertices)
+        for link in vertex.links
+    }
+    to_gpu = [_towards(system, v, settings, reverse) for v in gpus]
+    to_net = [_towards(system, v, settings, reverse) for v in nets]
+    to_cpu = [_towards(system, v, settings, reverse) for v in system.cpus]
     paths = Paths(
         gpu_gpu=_rows(to_gpu, gpus),
         net_gpu=_rows(to_gpu, nets),
@@ -203,7 +228,7 @@ def compute(system: System, settings: Settings) -> Paths:
         net_cpu=_rows(to_cpu, nets),
     )
     if system.nvswitch >= 0:
-        to_nvs = _towards(system, system.nvswitch, settings)
+        to_nvs = _towards(system, system.nvswitch, settings, reverse)
         paths.gpu_nvs = [to_nvs[v] or Path() for v in gpus]
         paths.nvs_gpu = [table[system.nvswitch] or Path() for table in to_gpu]
     _peers(system, paths, settings)
@@ -284,31 +309,35 @@ def _over_network(system: System, paths: Paths, settings: Settings, a: int, b: i
 
 
 def _coherent_nets(system: System, paths: Paths) -> None:
+    near = [_local_cpu(paths, g) for g in range(len(system.gpus))]
     for n in range(len(system.nets)):
         for g in range(len(system.gpus)):
-            cpu = _local_cpu(paths, g)
+            cpu = near[g]
             if cpu < 0:
                 continue
             if _merge(paths.gpu_cpu[g][cpu].type, paths.net_cpu[n][cpu].type, system) == _P2C:
                 for path in (paths.gpu_net[g][n], paths.net_gpu[n][g]):
                     path.type = min(_P2C, path.type)
+    paths.nets_near.clear()
+    paths.gpus_near.clear()
 
 
 def _networks(system: System, paths: Paths, settings: Settings) -> None:
     for n in range(len(system.nets)):
         for g in range(len(system.gpus)):
+            if system.gpus[g].host != system.nets[n].host:
+                continue  # a rack: the NIC of another machine is out of reach
             if settings.pxn:
                 _relay(system, paths, settings, g, n)
             path = paths.gpu_net[g][n]
             if path.type < _PHB and not gpudirect(system, paths, settings, g, n, read=False):
                 cpu = _local_cpu(paths, g)
                 if cpu >= 0:
-                    paths.net_gpu[n][g] = _concatenate(
-                        paths.net_cpu[n][cpu], paths.cpu_gpu[cpu][g], system
-                    )
-                    paths.gpu_net[g][n] = _concatenate(
-                        paths.gpu_cpu[g][cpu], paths.cpu_net[cpu][n], system
-                    )
+                    inward = _concatenate(paths.net_cpu[n][cpu], paths.cpu_gpu[cpu][g], system)
+                    outward = _concatenate(paths.gpu_cpu[g][cpu], paths.cpu_net[cpu][n], system)
+                    paths.net_gpu[n][g] = inward
+                    paths.gpus_near.pop(n, None)
+                    _set_gpu_net(paths, g, n, outward)
 
 
 def _relay(system: System, paths: Paths, settings: Settings, g: int, n: int) -> None:
@@ -326,9 +355,8 @@ def _relay(system: System, paths: Paths, settings: Settings, g: int, n: int) -> 
         return
     if system.version >= (2, 30) and not gpudirect(system, paths, settings, peer, n, read=False):
         return
-    paths.gpu_net[g][n] = Path(
-        first.links + second.links, min(first.bandwidth, second.bandwidth), _PXN, peer
-    )
+    bandwidth = min(first.bandwidth, second.bandwidth)
+    _set_gpu_net(paths, g, n, Path(first.links + second.links, bandwidth, _PXN, peer))
 
 
 def gpudirect(

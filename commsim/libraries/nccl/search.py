@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from commsim.libraries.nccl.graph import Graph, PathType, Pattern
-from commsim.libraries.nccl.paths import Path, Paths, local, local_net
+from commsim.libraries.nccl.paths import Path, Paths, local_gpus, local_net
 from commsim.libraries.nccl.settings import Settings, Version, max_channels
 from commsim.libraries.nccl.system import GPU, LOCAL_BW, NET, NVS, System
 
@@ -104,9 +104,17 @@ class Machine:
             self.back[index] = ends.get((b, a, kind), -1)
         self.exact = all(float(b).is_integer() for b in self.remaining)
         self.max_bw, self.total_bw = self._bandwidths()
+        # AMD's machines join all GPUs pairwise, and RCCL brings their channels along instead of
+        # searching them: zigzag chains, whose rotations use every direct link exactly once.
+        self.zigzag = self.capability == 0 and all(
+            p.type <= PathType.NVL for row in paths.gpu_gpu for p in row
+        )
         self.gpu_order: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self.net_order: dict[tuple[PathType, int], list[int]] = {}
         self.kept: dict[tuple[int, float], tuple[tuple[int, float], ...]] = {}
+        self.switched: dict[
+            tuple[int, float, PathType], tuple[tuple[tuple[int, float], ...], int]
+        ] = {}
 
     def _bandwidths(self) -> tuple[float, float]:
         if not self.inter and self.n == 1:
@@ -143,6 +151,26 @@ class Machine:
             if reverse:
                 taken.append((self.back[index], reverse))
         return tuple((i, int(a) if float(a).is_integer() else a) for i, a in taken)
+
+    def multicast(
+        self, head: int, bandwidth: float, limit: PathType
+    ) -> tuple[tuple[tuple[int, float], ...], int]:
+        """What one NVLS channel takes from each link, and its hops; nothing where a path is too far."""
+        key = (head, bandwidth, limit)
+        if key not in self.switched:
+            taken: list[tuple[int, float]] = []
+            hops = 0
+            ways = [(p, NVS, g) for g, p in enumerate(self.paths.nvs_gpu)]
+            ways += [(p, GPU, g) for g, p in enumerate(self.paths.gpu_nvs)]
+            for path, start, g in ways:
+                if path.type >= PathType.DIS or (g != head and path.type > limit):
+                    taken, hops = [], 0
+                    break
+                weight = 2 if g == head else 1
+                taken += self.charges(path, start, weight * bandwidth)
+                hops += weight * path.hops
+            self.switched[key] = (tuple(taken), hops)
+        return self.switched[key]
 
     def pcie_of(self, gpu: int) -> float:
         for link in self.system.vertices[self.system.gpus[gpu].device].links:
@@ -472,7 +500,7 @@ class _Attempt:
         closest = machine.paths.closest_gpu[n]
         if closest >= 0:
             self.enter_from(n, closest, 0)
-        for g in local(machine.paths.net_gpu[n]):
+        for g in local_gpus(machine.paths, n):
             if g != closest:
                 self.enter_from(n, g, 0)
 
@@ -577,28 +605,26 @@ class _Attempt:
         if back_net >= 0 and back_net != step + 1 and len({each[1:] for each in order}) <= 1:
             order.reverse()
         following = [each[0] for each in order]
+        if machine.zigzag and machine.inter:
+            wanted = (gpu + (step + 1 if step % 2 == 0 else -step - 1)) % n
+            following.sort(key=lambda g: g != wanted)
         if switched:
             following = [*neighbours, *(g for g in following if g not in neighbours)]
         return following
 
     def nvls(self, head: int) -> None:
         """Every GPU hears the switch once and speaks to it once, the head twice."""
-        paths, goal = self.m.paths, self.goal
-        done: list[tuple[Path, int, float]] = []
-        ways = [(p, NVS, g) for g, p in enumerate(paths.nvs_gpu)]
-        ways += [(p, GPU, g) for g, p in enumerate(paths.gpu_nvs)]
-        for path, start, g in ways:
-            weight = 2 if g == head else 1
-            limit = PathType.DIS if g == head else goal.type_intra
-            if not self.take(path, None, start, weight * goal.bw_intra, limit):
-                break
-            done.append((path, start, weight))
-            self.hops += weight * path.hops
-        else:
-            self.complete()
-        for path, start, weight in reversed(done):
-            self.give(path, start, weight * goal.bw_intra)
-            self.hops -= weight * path.hops
+        machine, left = self.m, self.left
+        charges, hops = machine.multicast(head, self.goal.bw_intra, self.goal.type_intra)
+        if not charges or any(left[index] < amount for index, amount in charges):
+            return
+        for index, amount in charges:
+            left[index] = _rounded(left[index] - amount)
+        self.hops += hops
+        self.complete()
+        self.hops -= hops
+        for index, amount in charges:
+            left[index] = _rounded(left[index] + amount)
 
     def collnet_direct(self, head: int) -> None:
         rows, goal, n = self.m.paths.gpu_gpu, self.goal, self.n
@@ -835,7 +861,7 @@ class _Ladder:
             self.bill[-1] = (budget, key, True)
             if not self.affordable(exactly=False):
                 return
-            if m.capability >= 90 and goal.pattern == Pattern.BALANCED_TREE:
+            if (m.capability >= 90 or m.zigzag) and goal.pattern == Pattern.BALANCED_TREE:
                 goal = replace(goal, pattern=Pattern.TREE)
                 continue
             goal = replace(goal, pattern=best.pattern)
@@ -893,6 +919,8 @@ class _Ladder:
     def raise_speed(self) -> None:
         m, speeds = self.m, self.speeds
         old = m.version <= (2, 18)
+        if old and self.best.pattern not in _TREES:
+            return
         at = 0
         while at < len(speeds) - 1 and speeds[at] > self.best.bw_inter:
             at += 1
@@ -905,13 +933,11 @@ class _Ladder:
         time = -1
         while at > 0:
             best = self.best
-            ring = best.pattern == Pattern.RING and not old
-            if time != 0 and ring:
+            if time != 0 and best.pattern == Pattern.RING:
                 at -= 1
                 goal = replace(goal, bw_intra=speeds[at], bw_inter=speeds[at])
             elif (
                 best.pattern == Pattern.NVLS
-                and not old
                 and goal.bw_inter == best.bw_inter
                 and goal.bw_inter < 2 * goal.bw_intra
             ):
