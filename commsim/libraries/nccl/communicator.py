@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from commsim.libraries.nccl import paths as _paths
 from commsim.libraries.nccl import settings as _settings
@@ -55,6 +55,49 @@ class _Node:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.ranks = tuple(sorted(g.rank for g in machine.system.gpus))
+
+    @cached_property
+    def all_nvlink(self) -> bool:
+        return all(p.type <= PathType.NVB for row in self.machine.paths.gpu_gpu for p in row)
+
+    @cached_property
+    def all_direct(self) -> bool:
+        """Whether every pair reads each other's memory without a GPU in between."""
+        m = self.machine
+        every = range(m.n)
+        return all(
+            _paths.peer_to_peer(m.system, m.paths, m.settings, a, b)
+            and m.paths.gpu_gpu[a][b].type != PathType.NVB
+            for a in every
+            for b in every
+        )
+
+    @cached_property
+    def net_bandwidth(self) -> float:
+        """GB/s of the slowest NIC that a rank of this node uses."""
+        rows = self.machine.paths.gpu_net
+        return min((max((p.bandwidth for p in row), default=0.0) for row in rows), default=0) / 1000
+
+    @cached_property
+    def peer_channels(self) -> int:
+        """Channels that a pair of this node's GPUs may use for send and receive, the fewest over pairs."""
+        m, fewest = self.machine, 1 << 30
+        for g, row in enumerate(m.paths.gpu_gpu):
+            capability = m.system.gpus[g].capability
+            one = nvlink_bandwidth(capability, m.version)
+            for p, path in enumerate(row):
+                if p == g:
+                    continue
+                peer = 2
+                if path.type == PathType.NVL and capability:
+                    peer = 2 * max(1, int(path.bandwidth / one + 1e-6))
+                fewest = min(fewest, peer)
+        return fewest
+
+    @cached_property
+    def nets_needed(self) -> tuple[int, ...]:
+        """Of each GPU: local NICs that together reach its best path to a NIC."""
+        return tuple(_nets_for_bandwidth(self.machine, g) for g in range(self.machine.n))
 
     def graphs(self, collnet: bool) -> dict[str, Graph | None]:
         m = self.machine
@@ -214,7 +257,7 @@ def _communicator(
         and smallest >= (2 if version >= (2, 28) else 3)
         and not (version <= (2, 20) and any(len(h) > 1 for h, _ in domains))
     )
-    slowest_net = min(_net_bandwidth(n) for n in nodes)
+    slowest_net = min(n.net_bandwidth for n in nodes)
     nvls_channels, chunk, tree_chunk = 0, 0, 0
     if support and nvls is not None:
         nvls_channels, chunk, tree_chunk = _nvls(
@@ -252,10 +295,8 @@ def _communicator(
         p2p_channels_per_peer=per_peer,
         mnnvl=any(len(hosts) > 1 for hosts, _ in domains),
         min_net_bandwidth=slowest_net,
-        all_nvlink=all(
-            p.type <= PathType.NVB for n in nodes for row in n.machine.paths.gpu_gpu for p in row
-        ),
-        all_direct_p2p=all(_all_direct(n) for n in nodes),
+        all_nvlink=all(n.all_nvlink for n in nodes),
+        all_direct_p2p=all(n.all_direct for n in nodes),
         max_bw=first.max_bw / 1000,
         total_bw=first.total_bw / 1000,
         nic_count=len(first.system.nets),
@@ -281,24 +322,6 @@ def _cpu_model(arch: str, vendor: str, family: int, model: int) -> str:
     if family == 6 and model >= 0x8F:
         return "sapphire-rapids"
     return "skylake" if family == 6 and model >= 0x55 else "broadwell"
-
-
-def _all_direct(node: _Node) -> bool:
-    """Whether every pair reads each other's memory without a GPU in between."""
-    m = node.machine
-    every = range(m.n)
-    return all(
-        _paths.peer_to_peer(m.system, m.paths, m.settings, a, b)
-        and m.paths.gpu_gpu[a][b].type != PathType.NVB
-        for a in every
-        for b in every
-    )
-
-
-def _net_bandwidth(node: _Node) -> float:
-    """GB/s of the slowest NIC that a rank of this node uses."""
-    rows = node.machine.paths.gpu_net
-    return min((max((p.bandwidth for p in row), default=0.0) for row in rows), default=0.0) / 1000
 
 
 def _nvls(
@@ -369,22 +392,11 @@ def _p2p_channels(
 ) -> tuple[int, int]:
     """Channels for send and receive, and how many of them serve one peer."""
     p2p = max(min(channels, settings.max_p2p_channels), settings.min_p2p_channels)
-    fewest = p2p
-    for each in nodes:
-        m = each.machine
-        for g, row in enumerate(m.paths.gpu_gpu):
-            for p, path in enumerate(row):
-                if p == g:
-                    continue
-                peer = 2
-                if path.type == PathType.NVL:
-                    capability = m.system.gpus[g].capability
-                    one = nvlink_bandwidth(capability, version) if capability else path.bandwidth
-                    peer = 2 * max(1, int(path.bandwidth / one + 1e-6))
-                fewest = min(fewest, peer)
-        if count > 1:
-            for g in range(m.n):
-                fewest = min(fewest, _remote_channels(version, settings, m, g, p2p, ranks))
+    fewest = min([p2p, *(each.peer_channels for each in nodes)])
+    if count > 1:
+        fewest = min(
+            [fewest, *(_remote_channels(version, settings, each, p2p, ranks) for each in nodes)]
+        )
     p2p, per_peer = _power(p2p), _power(fewest)
     if version >= (2, 30) and count > 1:
         while per_peer > 1 and per_peer * -(-ranks // 8) > p2p:
@@ -393,21 +405,19 @@ def _p2p_channels(
 
 
 def _remote_channels(
-    version: Version, settings: Settings, machine: Machine, gpu: int, p2p: int, ranks: int
+    version: Version, settings: Settings, node: _Node, p2p: int, ranks: int
 ) -> int:
+    """Channels for a peer on another node, the fewest over this node's GPUs."""
     if settings.channels_per_net_peer is not None:
         return settings.channels_per_net_peer
     if version <= (2, 19):
         return 2
-    row = machine.paths.gpu_net[gpu]
-    nets = _paths.local(row)
-    best = max((p.bandwidth for p in row), default=0.0) / 1000
     if version >= (2, 29):
-        return max(1, -(-int(best * 1000) // 14_000)) if nets else 2
+        return max(1, -(-int(node.net_bandwidth * 1000) // 14_000)) if node.net_bandwidth else 2
     share = 2
     while share > 1 and share * ranks > 4 * p2p:
         share //= 2
-    return max(_nets_for_bandwidth(machine, gpu), share)
+    return max(min(node.nets_needed), share)
 
 
 def _nets_for_bandwidth(machine: Machine, gpu: int) -> int:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from commsim.libraries.nccl.graph import Graph, PathType, Pattern
-from commsim.libraries.nccl.paths import Path, Paths, local_gpus, local_net
+from commsim.libraries.nccl.paths import Path, Paths, local, local_gpus, local_net
 from commsim.libraries.nccl.settings import Settings, Version, max_channels
 from commsim.libraries.nccl.system import GPU, LOCAL_BW, NET, NVS, System
 
@@ -262,8 +262,41 @@ class _Ceiling:
         def least(rows: list[list[Path]]) -> int:
             return min((p.hops for row in rows for p in row if p.links), default=far)
 
+        self.cuts = self._cuts()
         self.enter, self.leave = least(paths.net_gpu), least(paths.gpu_net)
         self.step = least(paths.gpu_gpu) if machine.n > 1 else 0
+
+    def _cuts(self) -> list[tuple[list[float], bool]]:
+        """Sets of GPUs that every channel must leave: the links out of each, and whether NICs lie outside.
+
+        The sets are the islands that NVLink joins and, where no NVLink leads out of it, what hangs on one CPU.
+        """
+        m = self.m
+        system, rows, everyone = m.system, m.paths.gpu_gpu, range(m.n)
+        island = list(everyone)
+        for g in everyone:
+            for p in everyone:
+                if rows[g][p].type <= PathType.NVB and island[g] != island[p]:
+                    old, new = max(island[g], island[p]), min(island[g], island[p])
+                    island = [new if i == old else i for i in island]
+        cuts: list[tuple[list[float], bool]] = []
+        if len(set(island)) < 2:
+            return cuts
+        for each in set(island):
+            devices = [
+                system.vertices[system.gpus[g].device] for g in everyone if island[g] == each
+            ]
+            links = [k for v in devices for k in v.links]
+            inside = (PathType.NVL, PathType.LOC)
+            cuts.append(([k.bandwidth for k in links if k.kind not in inside], True))
+        homes = [next(iter(local(row)), -1) for row in m.paths.gpu_cpu]
+        for cpu in set(homes):
+            members = {island[g] for g in everyone if homes[g] == cpu}
+            others = {island[g] for g in everyone if homes[g] != cpu}
+            if cpu >= 0 and others and not members & others:
+                links = system.vertices[system.cpus[cpu]].links
+                cuts.append(([k.bandwidth for k in links if k.kind == PathType.SYS], False))
+        return cuts
 
     def channels(self, goal: _Found) -> int:
         """At most so many channels fit."""
@@ -281,6 +314,10 @@ class _Ceiling:
             steps = m.n if goal.pattern == Pattern.RING and not m.inter else m.n - 1
             room = self.inside if goal.type_intra <= PathType.NVB else self.around
             most = min(most, _times(sum(room), steps * goal.bw_intra))
+            for links, nics_outside in self.cuts:
+                ways = sum(_times(b, goal.bw_intra) for b in links)
+                out = goal.pattern == Pattern.RING and (nics_outside or not m.inter)
+                most = min(most, ways if out else 2 * ways)
         return int(most)
 
     def hopeless(self, goal: _Found, best: _Found) -> bool:
@@ -337,6 +374,9 @@ class _Attempt:
         self.entry: list[int] = []
         self.exit: list[int] = []
         self.kept = machine.kept
+        self.edges: list[list[tuple[tuple[tuple[int, float], ...], int] | None]] = [
+            [None] * self.n for _ in range(self.n)
+        ]
         pattern = goal.pattern
         self.tree = pattern in _TREES
         self.back_net = -1
@@ -382,6 +422,15 @@ class _Attempt:
         if charges is None:
             charges = self.kept[key] = self.m.charges(path, start, bandwidth)
         return charges
+
+    def edge(self, a: int, b: int) -> tuple[tuple[tuple[int, float], ...], int]:
+        """What a hop from GPU a to GPU b takes from each link, and its hops; -1 where it is too far."""
+        rows, limit = self.m.paths.gpu_gpu, self.goal.type_intra
+        path = rows[a][b]
+        far = path.type >= PathType.DIS or path.type > limit
+        if far or (self.tree and rows[b][a].type > limit):
+            return (), -1
+        return self.charges(path, GPU, self.goal.bw_intra), path.hops
 
     # Search
 
@@ -525,20 +574,34 @@ class _Attempt:
                 following = [self.orders[c - 1][step + 1]]
             else:
                 following = self.following(gpu, step, back_net)
-            rows = self.m.paths.gpu_gpu
-            row = rows[gpu]
-            used = self.used[c]
-            bandwidth, limit = goal.bw_intra, goal.type_intra
+            row = self.edges[gpu]
+            used, left, exact = self.used[c], self.left, self.m.exact
             for g in following:
-                path = row[g]
-                if self.take(path, rows[g][gpu], GPU, bandwidth, limit):
-                    hops = len(path.links)
+                edge = row[g]
+                if edge is None:
+                    edge = row[g] = self.edge(gpu, g)
+                charges, hops = edge
+                for index, amount in charges:
+                    if left[index] < amount:
+                        break
+                else:
+                    if hops < 0:
+                        continue
+                    for index, amount in charges:
+                        left[index] -= amount
+                        if not exact:
+                            left[index] = _rounded(left[index])
                     self.hops += hops
                     used[g] = True
                     self.at(g, step + 1, back_net, back_first, forced)
                     used[g] = False
-                    self.give(path, GPU, bandwidth)
+                    for index, amount in charges:
+                        left[index] += amount
+                        if not exact:
+                            left[index] = _rounded(left[index])
                     self.hops -= hops
+                    if self.time <= 0:
+                        return
         elif step == back_first:
             first = order[0]
             path = self.m.paths.gpu_gpu[gpu][first]
@@ -582,6 +645,8 @@ class _Attempt:
                 self.at(gpu, step, again, back_first, forced)
                 self.give(path, GPU, bandwidth)
                 self.hops -= path.hops
+                if self.time <= 0:
+                    return
 
     def following(self, gpu: int, step: int, back_net: int) -> list[int]:
         machine, c, n = self.m, self.channels, self.n
