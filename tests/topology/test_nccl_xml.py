@@ -14,7 +14,10 @@ from commsim.topology.node import NodeTopology
 from tests.libraries.nccl import machines
 
 VENDORS = {"intel": "GenuineIntel", "amd": "AuthenticAMD", "arm": "none"}
-HEAD = '<system version="1">\n<cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">\n'
+HEAD = (
+    '<system version="1">\n'
+    '<cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">\n'
+)
 TAIL = "</cpu>\n</system>\n"
 
 
@@ -176,13 +179,15 @@ def test_speeds_nccl_does_not_know(tmp_path: Path) -> None:
     # NCCL falls back to its third generation for both, the physical link is what it says
     assert (odd.speed, empty.speed) == (0.0, 0.0)
     assert odd.bandwidth == pytest.approx(63.015e9, rel=1e-4)
-    assert (empty.width, empty.bandwidth) == (16, pytest.approx(15.754e9, rel=1e-4))
+    assert empty.width == 16
+    assert empty.bandwidth == pytest.approx(15.754e9, rel=1e-4)
 
 
 def test_files_that_mark_no_gpu_keep_what_they_say(tmp_path: Path) -> None:
     # AWS p5: switches with NICs, no GPUs; AWS g5: bare functions under the CPUs
     switches = "".join(
-        f'<pci busid="0000:{s}0:00.0"><pci busid="0000:{s}1:00.0"/><pci busid="0000:{s}2:00.0"/></pci>'
+        f'<pci busid="0000:{s}0:00.0"><pci busid="0000:{s}1:00.0"/>'
+        f'<pci busid="0000:{s}2:00.0"/></pci>'
         for s in (4, 5)
     )
     node = _read(tmp_path, switches)
@@ -211,8 +216,9 @@ def test_gpu_that_points_at_itself_and_nic_on_a_cpu(tmp_path: Path) -> None:
 
 
 def test_ports_of_one_card_share_its_link(tmp_path: Path) -> None:
-    port = """<pci busid="0000:08:00.{0}" class="0x020700" link_speed="16.0 GT/s PCIe" link_width="16">
-    <nic><net name="mlx5_{0}" dev="{0}" speed="200000" port="1" gdr="1"/></nic></pci>"""
+    port = """<pci busid="0000:08:00.{0}" class="0x020700" link_width="16"
+    link_speed="16.0 GT/s PCIe"><nic>
+    <net name="mlx5_{0}" dev="{0}" speed="200000" port="1" gdr="1"/></nic></pci>"""
     node = _read(tmp_path, port.format(0) + port.format(1))
     assert {n.card for n in node.nics} == {"card-0000:08:00.0"}
     assert len([k for k in node.links if k.kind == "pcie"]) == 1

@@ -1,8 +1,9 @@
 """A communicator's graphs and channels as NCCL would find them on these machines.
 
-`communicator` builds each distinct NVLink domain once, searches each NCCL node in it, aligns the results over
-all ranks (minimum of channels and bandwidths, maximum of types) and counts the final channels
-(sections 2.6, 4.8 and 4.9 of docs/nccl.md). Equal domains are searched once however many there are.
+`communicator` builds each distinct NVLink domain once, searches each NCCL node in it, aligns the
+results over all ranks (minimum of channels and bandwidths, maximum of types) and counts the final
+channels (sections 2.6, 4.8 and 4.9 of docs/nccl.md). Equal domains are searched once however many
+there are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from commsim.libraries.nccl.graph import (
     PathType,
     Pattern,
 )
-from commsim.libraries.nccl.search import Machine, search
+from commsim.libraries.nccl.machine import Machine
+from commsim.libraries.nccl.search import search
 from commsim.libraries.nccl.settings import Settings, Version, max_channels
 from commsim.libraries.nccl.system import build, keep, nvlink_bandwidth
 from commsim.topology.node import NodeTopology
@@ -31,8 +33,10 @@ Domains = tuple[tuple[Hosts, int], ...]  # (machines of one domain, how many suc
 
 
 def layout(ranks: Iterable[int], gpus_per_node: int, hosts_per_domain: int = 1) -> Domains:
-    """How these ranks lie on machines and NVLink domains, equal neighbours counted; rank r is GPU r % gpus_per_node
-    of machine r // gpus_per_node, and `hosts_per_domain` consecutive machines form a domain."""
+    """How these ranks lie on machines and NVLink domains, equal neighbours counted; rank r is GPU r
+    % gpus_per_node of machine r // gpus_per_node, and `hosts_per_domain` consecutive machines form
+    a domain.
+    """
     domains: dict[int, dict[int, list[int]]] = {}
     for rank in ranks:
         host = rank // gpus_per_node
@@ -50,7 +54,9 @@ def layout(ranks: Iterable[int], gpus_per_node: int, hosts_per_domain: int = 1) 
 
 
 class _Node:
-    """One NCCL node: its machine for searching, its ranks, and what alignment and channel counts need."""
+    """One NCCL node: its machine for searching, its ranks, and what alignment and channel counts
+    need.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -80,7 +86,9 @@ class _Node:
 
     @cached_property
     def peer_channels(self) -> int:
-        """Channels that a pair of this node's GPUs may use for send and receive, the fewest over pairs."""
+        """Channels that a pair of this node's GPUs may use for send and receive, the fewest over
+        pairs.
+        """
         m, fewest = self.machine, 1 << 30
         for g, row in enumerate(m.paths.gpu_gpu):
             capability = m.system.gpus[g].capability
@@ -146,7 +154,9 @@ def _domain_graphs(
 
 
 def _visible_nics(node: NodeTopology, settings: Settings) -> tuple[int, ...]:
-    """The NICs that NCCL_IB_HCA leaves. Where it names devices this machine does not know, their number counts."""
+    """The NICs that NCCL_IB_HCA leaves. Where it names devices this machine does not know, their
+    number counts.
+    """
     text = settings.nic_filter
     everything = tuple(range(len(node.nics)))
     if not text:
@@ -188,10 +198,11 @@ def communicator(
 ) -> Communicator:
     """Graphs, channel counts and tuner inputs of one communicator.
 
-    domains: ((hosts, count), ...) in rank order, where hosts lists for every machine of one NVLink domain the places
-    in node.gpus that its ranks use and count says how many such domains follow each other; see `layout`. 2,048 equal
-    machines are ((((0, ..., 7),), 2048),) and cost as much as one. multicast: whether NVLink multicast (NVLS) works;
-    None: on compute capability 9.0 and later with an NVSwitch. Versions outside 2.18 to 2.30 are taken as the nearest.
+    domains: ((hosts, count), ...) in rank order, where hosts lists for every machine of one NVLink
+    domain the places in node.gpus that its ranks use and count says how many such domains follow
+    each other; see `layout`. 2,048 equal machines are ((((0, ..., 7),), 2048),) and cost as much as
+    one. multicast: whether NVLink multicast (NVLS) works; None: on compute capability 9.0 and later
+    with an NVSwitch. Versions outside 2.18 to 2.30 are taken as the nearest.
     """
     return _communicator(node, domains, _settings.modelled(version), env, collnet, multicast)
 
@@ -236,7 +247,8 @@ def _communicator(
         return _aligned(present) if present and len(present) == len(each) else None
 
     ring, tree, nvls = align("ring"), align("tree"), align("nvls")
-    assert ring is not None and tree is not None
+    assert ring is not None
+    assert tree is not None
     channels = min(ring.channels, tree.channels)
     ring, tree = replace(ring, channels=channels), replace(tree, channels=channels)
     count = sum(s.count * len(s.nodes) for s in shapes)
@@ -309,7 +321,8 @@ def _communicator(
 
 def _node_graphs(node: _Node, graphs: dict[str, Graph | None]) -> NodeGraphs:
     ring, tree = graphs["ring"], graphs["tree"]
-    assert ring is not None and tree is not None
+    assert ring is not None
+    assert tree is not None
     return NodeGraphs(ranks=node.ranks, ring=ring, tree=tree, nvls=graphs["nvls"])
 
 

@@ -1,7 +1,9 @@
-"""NCCL's paths: for every pair of devices of a domain the route, its bandwidth and how far it counts.
+"""NCCL's paths: for every pair of devices of a domain the route, its bandwidth and how far it
+counts.
 
-A path is found breadth first; then pairs without peer-to-peer are led through a CPU, NICs may be reached
-through a peer GPU (PXN), and NICs without GPUDirect through the host. Sections 1.3 to 1.8 of docs/nccl.md.
+A path is found breadth first; then pairs without peer-to-peer are led through a CPU, NICs may be
+reached through a peer GPU (PXN), and NICs without GPUDirect through the host. Sections 1.3 to 1.8
+of docs/nccl.md.
 """
 
 from __future__ import annotations
@@ -141,7 +143,8 @@ def _towards(
 
 
 def local(row: list[Path]) -> list[int]:
-    """The places that a row reaches with the highest bandwidth and, among those, the closest type."""
+    """The places that a row reaches with the highest bandwidth and, among those, the closest type.
+    """
     best = max((p.bandwidth for p in row), default=0.0)
     if best <= 0:
         return []
@@ -287,7 +290,8 @@ def _concatenate(first: Path, second: Path, system: System) -> Path:
 
 
 def _over_network(system: System, paths: Paths, settings: Settings, a: int, b: int) -> bool:
-    """Whether the pair has neither peer-to-peer nor shared memory: the network is faster, or nothing works.
+    """Whether the pair has neither peer-to-peer nor shared memory: the network is faster, or
+    nothing works.
 
     NCCL prefers the network when both GPUs reach a NIC without crossing a host bridge and that is
     faster than the path between them.

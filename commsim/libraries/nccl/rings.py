@@ -1,7 +1,7 @@
 """Final ring orders and trees over all ranks, per channel: what the searched graphs become.
 
-Rings join the nodes' chains one after the other; trees hang the chains into NCCL's double binary tree
-over nodes; NVLS trees join the nodes' heads. Sections 2.6 and 4.4 of docs/nccl.md.
+Rings join the nodes' chains one after the other; trees hang the chains into NCCL's double binary
+tree over nodes; NVLS trees join the nodes' heads. Sections 2.6 and 4.4 of docs/nccl.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class TreeRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryNode:
-    """One node's place in a binary tree over nodes. second: it is the second child of its parent."""
+    """One node's place in a binary tree over nodes. second: it is the second child of its parent.
+    """
 
     up: int
     down: tuple[int, int]
@@ -50,7 +51,9 @@ def binary_tree(nodes: int, node: int) -> BinaryNode:
 
 
 def double_tree(nodes: int, node: int) -> tuple[BinaryNode, BinaryNode]:
-    """A node's places in both trees: the second is the first mirrored (even) or shifted by one (odd)."""
+    """A node's places in both trees: the second is the first mirrored (even) or shifted by one
+    (odd).
+    """
     first = binary_tree(nodes, node)
     if nodes % 2 == 0:
         other = binary_tree(nodes, nodes - 1 - node)
@@ -99,7 +102,9 @@ def ring(comm: Communicator, channel: int, version: tuple[int, ...]) -> tuple[in
 def rings(
     comm: Communicator, version: tuple[int, ...], channels: tuple[int, ...] | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """All ranks in ring order from rank 0, for each asked channel (default: all collective channels)."""
+    """All ranks in ring order from rank 0, for each asked channel (default: all collective
+    channels).
+    """
     minor = modelled(version)
     nodes = _nodes(comm)
     searched = comm.ring.channels
@@ -123,7 +128,9 @@ def rings(
 
 
 def _swaps(comm: Communicator, version: Version) -> bool:
-    """Whether odd nodes exchange the rings of each pair of channels, so that a ring keeps its rails."""
+    """Whether odd nodes exchange the rings of each pair of channels, so that a ring keeps its
+    rails.
+    """
     if comm.ring.channels % 2:
         return False
     each = [n.ring.cross_nic for d in comm.domains for n in d.nodes]
@@ -135,7 +142,9 @@ def _swaps(comm: Communicator, version: Version) -> bool:
 
 
 def trees(comm: Communicator, channel: int, version: tuple[int, ...]) -> dict[int, TreeRank]:
-    """Every rank's parent and children in this channel's tree (down in NCCL's order, chain child first)."""
+    """Every rank's parent and children in this channel's tree (down in NCCL's order, chain child
+    first).
+    """
     minor = modelled(version)
     nodes = _nodes(comm)
     count = len(nodes)
@@ -185,7 +194,9 @@ def nvls_heads(comm: Communicator) -> list[list[int]]:
 
 
 def nvls_tree(comm: Communicator, channel: int) -> dict[int, TreeRank]:
-    """The NVLS tree between the nodes' heads on this channel: even channels the first tree, odd the second."""
+    """The NVLS tree between the nodes' heads on this channel: even channels the first tree, odd the
+    second.
+    """
     found: dict[int, TreeRank] = {}
     for ranks in nvls_heads(comm):
         for i, rank in enumerate(ranks):

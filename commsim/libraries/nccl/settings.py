@@ -25,7 +25,9 @@ def max_channels(version: Version) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every variable that this model honours; None where unset and the default depends on the machine."""
+    """Every variable that this model honours; None where unset and the default depends on the
+    machine.
+    """
 
     min_channels: int = 0
     max_channels: int = 1 << 30
@@ -59,7 +61,8 @@ def read(env: tuple[tuple[str, str], ...], version: Version, collnet: bool) -> S
                     return int(values[name], 0)
                 except ValueError:
                     raise LibraryError(
-                        f"{name}: found {values[name]!r}, expected a whole number; correct or unset it"
+                        f"{name}: found {values[name]!r}, expected a whole number;"
+                        " correct or unset it"
                     ) from None
         return default
 

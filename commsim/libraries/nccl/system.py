@@ -1,8 +1,9 @@
-"""NCCL's view of one NVLink domain: vertices, directed links with NCCL's own bandwidths, and their order.
+"""NCCL's view of one NVLink domain: vertices, directed links with NCCL's own bandwidths, and their
+order.
 
-NCCL does not use a machine's physical rates but a table per generation, and it walks links in a fixed
-order (NVLink, PCIe down, PCIe up, sockets; wider first), which decides every tie of the later search.
-Bandwidths are kept in 1/1000 GB/s, the grain to which NCCL rounds what is left of a link.
+NCCL does not use a machine's physical rates but a table per generation, and it walks links in a
+fixed order (NVLink, PCIe down, PCIe up, sockets; wider first), which decides every tie of the later
+search. Bandwidths are kept in 1/1000 GB/s, the grain to which NCCL rounds what is left of a link.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Link:
 
 @dataclass(slots=True)
 class Vertex:
-    """A device as NCCL counts them. `index` is its place among those of its kind; `host` its machine."""
+    """A device as NCCL counts them. `index` is its place among those of its kind; `host` its
+    machine.
+    """
 
     kind: int
     index: int
@@ -123,8 +126,8 @@ def nvlink_bandwidth(capability: int, version: Version) -> float:
 def pcie_bandwidth(link: NodeLink) -> float:
     """What NCCL counts for a PCIe link, 1/1000 GB/s: width x units per lane / 80.
 
-    An unknown speed counts as Gen3 and an unknown width as 16 lanes. A NIC that hangs on a CPU without
-    any PCIe link is given NCCL's "infinite" bandwidth.
+    An unknown speed counts as Gen3 and an unknown width as 16 lanes. A NIC that hangs on a CPU
+    without any PCIe link is given NCCL's "infinite" bandwidth.
     """
     if link.bandwidth * 1e-6 >= LOCAL_BW:
         return LOCAL_BW
@@ -155,7 +158,9 @@ def socket_bandwidth(cpu: Cpu, version: Version) -> float:
 def build(
     node: NodeTopology, hosts: tuple[tuple[int, ...], ...], version: Version, nics: tuple[int, ...]
 ) -> System:
-    """The system of one domain: `hosts` lists per machine the GPUs (places in node.gpus) its ranks use."""
+    """The system of one domain: `hosts` lists per machine the GPUs (places in node.gpus) its ranks
+    use.
+    """
     system = System(version, hosts=len(hosts), peer_access=node.gpu_peer_access is not False)
     first_rank = 0
     built = []
@@ -183,8 +188,8 @@ def build(
 class _Host:
     """Builds one machine's part of a system, in the order in which NCCL meets its devices.
 
-    Every rank reads the machine with only its own GPU (and all NICs) and rank after rank the pictures
-    are laid over each other: a branch comes in the order of the first rank that sees it.
+    Every rank reads the machine with only its own GPU (and all NICs) and rank after rank the
+    pictures are laid over each other: a branch comes in the order of the first rank that sees it.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """A machine from NCCL's topology XML (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE).
 
-Complete files name every GPU, NVLink and network port. The files that clouds ship hold only the PCIe tree:
-there GPUs and NICs are known by their PCI class, and what the file cannot say (compute capability, NVLinks,
-NIC rate, sometimes even which function is a GPU) the caller may add.
+Complete files name every GPU, NVLink and network port. The files that clouds ship hold only the
+PCIe tree: there GPUs and NICs are known by their PCI class, and what the file cannot say (compute
+capability, NVLinks, NIC rate, sometimes even which function is a GPU) the caller may add.
 """
 
 from __future__ import annotations
@@ -66,14 +66,16 @@ def read(
 ) -> NodeTopology:
     """The machine in an NCCL topology file; link bandwidths in bytes/s of one direction.
 
-    The keywords add what the file leaves out and never replace what it says. part, capability: of every GPU whose
-    `gpu` element is missing. gpus: how many GPUs there are, for files that mark none: one under each PCIe
-    switch if there are as many switches, else the first functions of unknown class, else spread over the CPUs.
-    nvlinks: NVLinks of each GPU to the NVSwitch (with nvswitch=True) where the file has no nvlink element. nic_rate: of
-    NICs without a `net` element (else their rate is 0: not known). Without any GPU the result has `gpus=()`.
+    The keywords add what the file leaves out and never replace what it says. part, capability: of
+    every GPU whose `gpu` element is missing. gpus: how many GPUs there are, for files that mark
+    none: one under each PCIe switch if there are as many switches, else the first functions of
+    unknown class, else spread over the CPUs. nvlinks: NVLinks of each GPU to the NVSwitch (with
+    nvswitch=True) where the file has no nvlink element. nic_rate: of NICs without a `net` element
+    (else their rate is 0: not known). Without any GPU the result has `gpus=()`.
 
-    NodeLink.speed is the transfer rate as NCCL understands the text (0: it would fall back to 8 GT/s), while
-    `bandwidth` follows the number in the text. Raises SpecError with every problem found.
+    NodeLink.speed is the transfer rate as NCCL understands the text (0: it would fall back to 8
+    GT/s), while `bandwidth` follows the number in the text. Raises SpecError with every problem
+    found.
     """
     file = Path(path)
     root = _parse(file)
@@ -214,7 +216,8 @@ class _Reader:
         if arch not in _ARCHITECTURES:
             self.problem(
                 element,
-                f"<cpu> arch: found {arch!r}, expected one of {', '.join(_ARCHITECTURES)}; correct it",
+                f"<cpu> arch: found {arch!r}, expected one of {', '.join(_ARCHITECTURES)};"
+                " correct it",
             )
         vendor = {"arm64": "arm", "ppc64": "ibm"}.get(
             arch, _VENDORS.get(element.attributes.get("vendor", ""), "other")
@@ -224,7 +227,8 @@ class _Reader:
         if any(c.name == name for c in self.cpus):
             self.problem(
                 element,
-                f"<cpu> numaid {numa} occurs twice, expected the CPUs of one machine; split the file",
+                f"<cpu> numaid {numa} occurs twice, expected the CPUs of one machine;"
+                " split the file",
             )
         self.cpus.append(
             Cpu(
@@ -288,7 +292,8 @@ class _Reader:
             self.unknown.append(busid)
 
     def card(self, element: _Element, busid: str, parent: str) -> str:
-        """The PCIe function of a NIC; further functions of one device share the first one's link."""
+        """The PCIe function of a NIC; further functions of one device share the first one's link.
+        """
         device = busid.rsplit(".", 1)[0]
         if device not in self.cards:
             self.cards[device] = f"card-{busid}"
@@ -454,7 +459,9 @@ class _Reader:
         return {c.name for c in self.cpus}
 
     def links(self, nvswitch: bool) -> list[NodeLink]:
-        """NVLinks first, then PCIe, C2C and sockets; an NVLink between two GPUs, told by both, once."""
+        """NVLinks first, then PCIe, C2C and sockets; an NVLink between two GPUs, told by both,
+        once.
+        """
         found: dict[tuple[str, str], NodeLink] = {}
         names = {g.name for g in self.gpus}
         for source, target, count, capability, to_gpu in self.nvlink:
@@ -492,8 +499,10 @@ NVSWITCH = "nvswitch"
 
 
 def nvlink_rate(capability: int) -> BytesPerSecond:
-    """Bytes/s of one NVLink in one direction by the data sheets of the generations: 20 GB/s on P100,
-    25 GB/s on V100, A100 and H100, 50 GB/s on Blackwell; 14 GB/s on the GA102 boards (RTX 30, A40)."""
+    """Bytes/s of one NVLink in one direction by the data sheets of the generations: 20 GB/s on
+    P100, 25 GB/s on V100, A100 and H100, 50 GB/s on Blackwell; 14 GB/s on the GA102 boards (RTX 30,
+    A40).
+    """
     if capability >= 100:
         return 50e9
     if capability == 86:
@@ -502,7 +511,9 @@ def nvlink_rate(capability: int) -> BytesPerSecond:
 
 
 def _pcie_bandwidth(speed: float, lanes: int) -> BytesPerSecond:
-    """Transfer rate x lanes x line code / 8: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, flits above."""
+    """Transfer rate x lanes x line code / 8: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, flits
+    above.
+    """
     code = 0.8 if speed <= 5 else 128 / 130 if speed <= 32 else 242 / 256
     return speed * 1e9 * lanes * code / 8
 
@@ -510,8 +521,9 @@ def _pcie_bandwidth(speed: float, lanes: int) -> BytesPerSecond:
 def _socket_bandwidth(cpu: Cpu) -> BytesPerSecond:
     """One direction between two NUMA nodes, bytes/s, as large as current inter-socket links are.
 
-    Three UPI links of Skylake to Ice Lake (10.4 to 11.2 GT/s x 20 lanes): 62.4 GB/s; of Sapphire Rapids and later
-    (16 to 24 GT/s): 96 GB/s; three to four xGMI links between EPYCs: 96 GB/s; QPI of Broadwell: 38.4 GB/s.
+    Three UPI links of Skylake to Ice Lake (10.4 to 11.2 GT/s x 20 lanes): 62.4 GB/s; of Sapphire
+    Rapids and later (16 to 24 GT/s): 96 GB/s; three to four xGMI links between EPYCs: 96 GB/s; QPI
+    of Broadwell: 38.4 GB/s.
     """
     if cpu.vendor == "intel":
         if cpu.model >= 0x8F:
@@ -521,7 +533,9 @@ def _socket_bandwidth(cpu: Cpu) -> BytesPerSecond:
 
 
 def _broadcom(element: _Element) -> str:
-    """Switch generation of Broadcom's two-level switches, which NCCL sees as one; empty for any other."""
+    """Switch generation of Broadcom's two-level switches, which NCCL sees as one; empty for any
+    other.
+    """
     ids = [
         element.attributes.get(name, "").lower()
         for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")

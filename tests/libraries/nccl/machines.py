@@ -52,8 +52,10 @@ def machine(
     nic_gpudirect: bool = True,
     peer_access: bool | None = None,
 ) -> NodeTopology:
-    """gen: PCIe GT/s per lane; switched: NVLinks of each GPU to the NVSwitch; pairs: NVLinks between GPUs;
-    numa: NUMA numbers of the CPUs in order; c2c: bytes/s between each GPU and its CPU."""
+    """gen: PCIe GT/s per lane; switched: NVLinks of each GPU to the NVSwitch; pairs: NVLinks
+    between GPUs; numa: NUMA numbers of the CPUs in order; c2c: bytes/s between each GPU and its
+    CPU.
+    """
     count = max(g.cpu for g in groups) + 1
     names = numa or list(range(count))
     arch, vendor, family, model = cpu
@@ -244,7 +246,8 @@ def pcie_box(
 def pair(
     cpu: tuple[str, str, int, int], capability: int, *, links: int = 0, where: str = "root"
 ) -> NodeTopology:
-    """Two PCIe Gen4 GPUs: where = switch (one switch), root (one socket) or sockets (one on each)."""
+    """Two PCIe Gen4 GPUs: where = switch (one switch), root (one socket) or sockets (one on each).
+    """
     groups = {
         "switch": [Group(0, (0, 1))],
         "root": [Group(0, (0, 1), switch=False)],

@@ -53,8 +53,8 @@ def test_orders_are_nccls(name: str) -> None:
 
 
 ALL = ("2.18.6", "2.21.5", "2.23.4", "2.27.7", "2.30.7")
-# Results for common systems over versions: node, domains, versions, ring, tree, NVLS, collective channels;
-# channels x intra/inter types, s: same channels, x: NIC crossing, p: pattern.
+# Results for common systems over versions: node, domains, versions, ring, tree, NVLS and
+# collective channels; channels x intra/inter types, s: same channels, x: NIC crossing, p: pattern.
 # Computed from NCCL's sources of these releases.
 CASES: list[tuple[NodeTopology, int, tuple[str, ...], str, str, str, int]] = [
     (m.dgx_1v(), 1, ALL, "6x20 NVL s0", "6x20 NVL p1 s0", "-", 12),
@@ -72,8 +72,10 @@ CASES: list[tuple[NodeTopology, int, tuple[str, ...], str, str, str, int]] = [
     (m.hgx_b200(), 1, ALL[3:4], "16x45 NVL s1", "16x40 NVL p1 s1", "8x80/90", 32),
     (m.hgx_b200(), 1, ALL[4:], "16x45 NVL s1", "16x45 NVL p1 s1", "8x80/90", 32),
     (m.hgx_b200(), 2, ALL[3:], "8x48/48 NVL/PXN s0 x0", "8x96/48 NVL/PIX p3 s0", "8x48/48", 16),
-    (m.b300_class(), 2, ALL[3:4], "16x48/48 NVL/PIX s0 x2", "16x48/48 NVL/PIX p3 s0", "8x48/96", 32),
-    (m.b300_class(), 2, ALL[4:], "16x48/48 NVL/PIX s0 x2", "16x48/48 NVL/PIX p3 s0", "8x80/96", 32),
+    (m.b300_class(), 2, ALL[3:4],
+     "16x48/48 NVL/PIX s0 x2", "16x48/48 NVL/PIX p3 s0", "8x48/96", 32),
+    (m.b300_class(), 2, ALL[4:],
+     "16x48/48 NVL/PIX s0 x2", "16x48/48 NVL/PIX p3 s0", "8x80/96", 32),
     (m.gb200_tray(), 1, ALL[3:], "16x45 NVL s1", "16x50 NVL p3 s0", "4x90/90", 32),
     (m.gb200_tray(), 2, ALL[3:], "8x24/24 NVL/P2C s0 x0", "8x48/24 NVL/P2C p1 s0", "4x48/48", 16),
     (m.one_gpu(90, 32, 400), 2, ALL, "2x24/24 LOC/PIX s1 x0", "2x48/24 LOC/PIX p3 s1", "", 4),
