@@ -92,17 +92,20 @@ def _volumes(
     """(bytes out of the busiest GPU inside its domain, bytes out of the busiest domain).
 
     n ranks in `domains` NVLink domains (machines, where no NVLink joins them) of up to `local`
-    ranks. Trees: every rank passes the buffer up and down. NVLS: it sends its buffer to the switch
-    once and its n-th part of the result back. Point to point: m = S/n to every peer.
+    ranks. Trees: every rank passes the buffer up and down; each of the two binary trees carries half
+    of it, a domain has one edge in each where there are two domains, and up to four in all where
+    there are more; over each edge it sends S/2. NVLS: a rank sends its buffer to the switch once
+    and its n-th part of the result back. Point to point: m = S/n to every peer.
     """
+    trees = min(2.0, domains / 2) * size
     shared = bus_factor(operation, n) * size  # what a ring sends on every link that it crosses
     each = size / n
     remote = n - local
     match operation, algorithm:
         case "all_reduce", "tree" | "collnet_chain":
-            return 2 * size, size if algorithm == "collnet_chain" else 2 * size
+            return 2 * size, size if algorithm == "collnet_chain" else trees
         case "all_reduce", "nvls" | "nvls_tree":
-            return size + size / local, 2 * size if algorithm == "nvls_tree" else size
+            return size + size / local, trees if algorithm == "nvls_tree" else size
         case "all_reduce", "collnet_direct":
             return 2 * size * (local - 1) / local, size
         case "all_reduce", "recursive_doubling":
@@ -131,7 +134,8 @@ def waterfall(prediction: Prediction) -> tuple[Stage, ...]:
     loads = [t for t in traffic(prediction) if t.rate and t.nbytes]
     if not loads or not collective.nbytes:
         return ()
-    binding = max(loads, key=lambda load: load.at_full_rate)
+    # Of two that bind alike, the network: so to the nanosecond, and the last of equals.
+    binding = max(reversed(loads), key=lambda load: round(load.at_full_rate, 9))
     useful = collective.nbytes * bus_factor(collective.operation, prediction.n_ranks)
     stages = [Stage(name="raw link rate", bandwidth=binding.rate, reason=binding.link)]
     rate = binding.rate

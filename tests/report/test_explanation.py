@@ -38,12 +38,20 @@ def test_volumes_of_two_nodes_of_four() -> None:
     assert volumes("all_reduce", "ring") == (1400, 1400)
     assert volumes("all_gather", "ring") == (700, 700)
     assert volumes("broadcast", "ring") == (800, 800)
-    # Tree: the buffer up and the result down.
-    assert volumes("all_reduce", "tree") == (1600, 1600)
+    # Tree: the buffer up and the result down; a node is the root of one tree and the leaf of the
+    # other, and sends half of the buffer in each: down in the one, up in the other.
+    assert volumes("all_reduce", "tree") == (1600, 800)
     # NVLS: the buffer to the switch, a quarter of the result back to it.
-    assert volumes("all_reduce", "nvls_tree") == (1000, 1600)
+    assert volumes("all_reduce", "nvls_tree") == (1000, 800)
     # All-to-all: 100 bytes to 3 near peers; 4 ranks send 100 bytes to 4 far ones.
     assert volumes("all_to_all", "p2p") == (300, 1600)
     # Scatter: the root sends 100 bytes to 3 near and 4 far ranks.
     assert volumes("scatter", "p2p") == (300, 400)
     assert volumes("send_recv", "p2p") == (800, 800)
+
+
+def test_volumes_of_trees_over_several_nodes() -> None:
+    """Three nodes: two edges in one tree, one in the other, S/2 over each. Four: three and one."""
+    assert _volumes("all_reduce", "tree", 800.0, 12, 3, 4)[1] == 1200
+    assert _volumes("all_reduce", "tree", 800.0, 16, 4, 4)[1] == 1600
+    assert _volumes("all_reduce", "nvls_tree", 800.0, 256, 32, 8) == (900, 1600)
