@@ -92,10 +92,10 @@ def _volumes(
     """(bytes out of the busiest GPU inside its domain, bytes out of the busiest domain).
 
     n ranks in `domains` NVLink domains (machines, where no NVLink joins them) of up to `local`
-    ranks. Trees: every rank passes the buffer up and down; each of the two binary trees carries half
-    of it, a domain has one edge in each where there are two domains, and up to four in all where
-    there are more; over each edge it sends S/2. NVLS: a rank sends its buffer to the switch once
-    and its n-th part of the result back. Point to point: m = S/n to every peer.
+    ranks. Trees: every rank passes the buffer up and down; each of the two binary trees carries
+    half of it, a domain has one edge in each where there are two domains, and up to four in all
+    where there are more; over each edge it sends S/2. NVLS: a rank sends its buffer to the switch
+    once and its n-th part of the result back. Point to point: m = S/n to every peer.
     """
     trees = min(2.0, domains / 2) * size
     shared = bus_factor(operation, n) * size  # what a ring sends on every link that it crosses
