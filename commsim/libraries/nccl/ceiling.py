@@ -5,6 +5,7 @@ from __future__ import annotations
 from commsim.libraries.nccl.graph import PathType, Pattern
 from commsim.libraries.nccl.machine import Found, Machine
 from commsim.libraries.nccl.paths import Path, local
+from commsim.libraries.nccl.system import CPU, PCI
 
 
 class Ceiling:
@@ -20,6 +21,14 @@ class Ceiling:
         ]
         self.around = [
             sum(k.bandwidth for k in system.vertices[g.device].links if k.kind != PathType.LOC)
+            for g in system.gpus
+        ]
+        self.doors = [  # by which a NIC's data enters a GPU
+            [
+                k.bandwidth
+                for k in system.vertices[g.device].links
+                if system.vertices[k.target].kind in (CPU, PCI)
+            ]
             for g in system.gpus
         ]
         self.shared: dict[tuple[str, int], float] = {}
@@ -87,7 +96,8 @@ class Ceiling:
             for card, ports in self.cards.items():
                 ways = sum(_times(b, goal.bw_inter) for b in ports)
                 fit += min(ways, _times(self.uplink[card], goal.bw_inter))
-            most = min(most, fit)
+            doors = [b for each in self.doors for b in each]
+            most = min(most, fit, sum(_times(b, goal.bw_inter) for b in doors))
         if m.n > 1:
             steps = m.n if goal.pattern == Pattern.RING and not m.inter else m.n - 1
             room = self.inside if goal.type_intra <= PathType.NVB else self.around

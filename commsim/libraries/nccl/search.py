@@ -15,6 +15,7 @@ from commsim.libraries.nccl.machine import TREES, Found, Machine
 from commsim.libraries.nccl.settings import Version
 
 _CROSSABLE = (Pattern.RING, Pattern.BALANCED_TREE, Pattern.SPLIT_TREE)
+_OPEN, _REFUNDED, _FOUND = range(3)  # rest of a budget kept; given back; and a graph known by then
 _BROKE = -3  # a search that the budget over all searches no longer allows
 
 _INTRA = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)
@@ -97,7 +98,7 @@ class _Ladder:
         self.inter_types = {p.type for row in [*paths.gpu_net, *paths.net_gpu] for p in row}
         self.walked: dict[tuple[object, ...], int] = {}  # budget left by searches already made
         self.open: dict[tuple[object, ...], Found] = {}  # those of which it is not known
-        self.bill: list[tuple[int, tuple[object, ...], bool]] = []  # budget, which, refunded
+        self.bill: list[tuple[int, tuple[object, ...], int]] = []  # budget, which, state
         self.doubtful = False
         self.ceiling = Ceiling(m)
 
@@ -144,14 +145,14 @@ class _Ladder:
         intra = max((t for t in self.intra_types if t <= goal.type_intra), default=PathType.LOC)
         inter = max((t for t in self.inter_types if t <= goal.type_inter), default=PathType.LOC)
         key = (goal.pattern, goal.same, goal.cross, goal.bw_intra, goal.bw_inter, intra, inter)
-        self.bill.append((budget, key, False))
+        self.bill.append((budget, key, _OPEN))
         if key in self.walked:
             return self.walked[key]
         if self.ceiling.hopeless(goal, self.best):
             self.walked[key] = CUT
             self.open[key] = goal
             return CUT
-        if self.doubtful and not self.affordable(exactly=True):
+        if self.doubtful and self.best.channels and not self.affordable(exactly=True):
             return _BROKE
         search = Attempt(self.m, goal, self.best, budget, self.ceiling)
         self.best = search.run()
@@ -166,7 +167,7 @@ class _Ladder:
         """
         pessimist = optimist = 5 << 16 if self.m.version <= (2, 18) else 1 << 19
         bill = self.bill[:-1] if exactly else self.bill
-        for budget, key, refund in bill:
+        for budget, key, state in bill:
             time = self.walked[key]
             if exactly and time == CUT:
                 goal = self.open.pop(key)
@@ -175,10 +176,10 @@ class _Ladder:
                 time = self.walked[key] = search.time
             pessimist -= budget
             optimist -= budget
-            if refund:
+            if state != _OPEN:
                 pessimist += max(time, 0)
                 optimist += budget if time == CUT else max(time, 0)
-                if optimist < 0 and self.best.channels:
+                if optimist < 0 and state == _FOUND:
                     return False
         self.doubtful = pessimist < 0
         return True
@@ -209,7 +210,7 @@ class _Ladder:
                 continue
             goal = replace(goal, same=self.try_same)
             budget, key, _ = self.bill[-1]
-            self.bill[-1] = (budget, key, True)
+            self.bill[-1] = (budget, key, _FOUND if best.channels else _REFUNDED)
             if not self.affordable(exactly=False):
                 return
             if (m.capability >= 90 or m.zigzag) and goal.pattern == Pattern.BALANCED_TREE:
