@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 
 from commsim.libraries.nccl import paths as _paths
+from commsim.libraries.nccl import searched
 from commsim.libraries.nccl import settings as _settings
 from commsim.libraries.nccl.graph import (
     Communicator,
@@ -150,6 +151,21 @@ def _domain_graphs(
     alone: bool,
     collnet: bool,
 ) -> tuple[dict[str, Graph | None], ...]:
+    known = searched.recall(searched.key(node, hosts, version, settings, alone, collnet))
+    if known is not None:
+        return known
+    return fresh_graphs(node, hosts, version, settings, alone, collnet)
+
+
+def fresh_graphs(
+    node: NodeTopology,
+    hosts: Hosts,
+    version: Version,
+    settings: Settings,
+    alone: bool,
+    collnet: bool,
+) -> tuple[dict[str, Graph | None], ...]:
+    """The graphs of each NCCL node of a domain, searched now."""
     return tuple(each.graphs(collnet) for each in _domain(node, hosts, version, settings, alone))
 
 
