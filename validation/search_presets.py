@@ -20,8 +20,7 @@ VERSIONS = tuple((2, minor) for minor in range(21, 31))
 
 
 def questions() -> list[tuple[str, Hosts, bool]]:
-    """(preset, machines of one domain, whether it is alone): whole nodes or racks of each preset.
-    """
+    """(preset, machines of one domain, whether it is alone): whole nodes or racks of presets."""
     found = []
     for name in presets():
         cluster = load_cluster(name)

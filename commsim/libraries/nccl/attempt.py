@@ -434,8 +434,7 @@ def _rounded(value: float) -> float:
 
 @contextmanager
 def deep(depth: int) -> Iterator[None]:
-    """Room for a recursion of this depth (a channel after the other, each as deep as it has GPUs).
-    """
+    """Room for a recursion of this depth (channel after channel, each as deep as it has GPUs)."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, depth))
     try:

@@ -9,8 +9,7 @@ from commsim.libraries.nccl.system import CPU, PCI
 
 
 class Ceiling:
-    """An upper bound on what a search can find, from the capacity of NICs and of the GPUs' links.
-    """
+    """An upper bound on what a search can find, from the capacity of NICs and GPU links."""
 
     def __init__(self, machine: Machine) -> None:
         self.m = machine

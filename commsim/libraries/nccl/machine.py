@@ -38,8 +38,7 @@ class Found:
 
 
 class Machine:
-    """What all searches on one NCCL node share: its system, paths and the orders in which to try.
-    """
+    """What all searches on one NCCL node share: its system, paths and orders in which to try."""
 
     def __init__(self, system: System, paths: Paths, settings: Settings, inter: bool) -> None:
         self.system, self.paths, self.settings, self.inter = system, paths, settings, inter

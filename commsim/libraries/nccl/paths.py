@@ -143,8 +143,7 @@ def _towards(
 
 
 def local(row: list[Path]) -> list[int]:
-    """The places that a row reaches with the highest bandwidth and, among those, the closest type.
-    """
+    """The places that a row reaches with the highest bandwidth and, of those, the closest type."""
     best = max((p.bandwidth for p in row), default=0.0)
     if best <= 0:
         return []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from commsim.libraries.nccl.graph import Communicator, Graph, NodeGraphs, Pattern
-from commsim.libraries.nccl.settings import Version, max_channels, modelled
+from commsim.libraries.nccl.settings import Version, modelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,7 @@ class TreeRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryNode:
-    """One node's place in a binary tree over nodes. second: it is the second child of its parent.
-    """
+    """A node's place in a binary tree over nodes. second: it is its parent's second child."""
 
     up: int
     down: tuple[int, int]
@@ -84,16 +83,6 @@ def _chain(base: int, node: NodeGraphs, graph: Graph, channel: int) -> list[int]
     return [base + node.ranks[p] for p in graph.orders[channel]]
 
 
-def _source(channel: int, searched: int, most: int, total: int) -> int:
-    """The channel (below 2 x searched) that this final channel repeats."""
-    count = min(2 * searched, most)
-    while channel >= count:
-        channel -= count
-        if count < total:
-            count = max(count, 1)
-    return channel
-
-
 def ring(comm: Communicator, channel: int, version: tuple[int, ...]) -> tuple[int, ...]:
     """All ranks in the order of this channel's ring, from rank 0."""
     return rings(comm, version, (channel,))[0]
@@ -105,26 +94,18 @@ def rings(
     """All ranks in ring order from rank 0, for each asked channel (default: all collective
     channels).
     """
-    minor = modelled(version)
     nodes = _nodes(comm)
     searched = comm.ring.channels
-    swap = _swaps(comm, minor)
+    swap = _swaps(comm, modelled(version))
     wanted = channels if channels is not None else tuple(range(comm.channels))
-    orders: dict[tuple[int, bool], tuple[int, ...]] = {}
-    for channel in wanted:
-        c = _source(channel, searched, max_channels(minor), comm.channels) % searched
-        if (c, swap) in orders:
-            continue
+    orders: dict[int, tuple[int, ...]] = {}
+    for c in {k % searched for k in wanted}:
         order: list[int] = []
         for i, (base, node) in enumerate(nodes):
-            own = c ^ 1 if swap and i % 2 == 1 else c
-            order += _chain(base, node, node.ring, own)
+            order += _chain(base, node, node.ring, c ^ 1 if swap and i % 2 else c)
         zero = order.index(0)
-        orders[c, swap] = tuple(order[zero:] + order[:zero])
-    return tuple(
-        orders[_source(k, searched, max_channels(minor), comm.channels) % searched, swap]
-        for k in wanted
-    )
+        orders[c] = tuple(order[zero:] + order[:zero])
+    return tuple(orders[k % searched] for k in wanted)
 
 
 def _swaps(comm: Communicator, version: Version) -> bool:
@@ -141,15 +122,14 @@ def _swaps(comm: Communicator, version: Version) -> bool:
     return version > (2, 20) and comm.ring.cross_nic > 0
 
 
-def trees(comm: Communicator, channel: int, version: tuple[int, ...]) -> dict[int, TreeRank]:
+def trees(comm: Communicator, channel: int) -> dict[int, TreeRank]:
     """Every rank's parent and children in this channel's tree (down in NCCL's order, chain child
     first).
     """
-    minor = modelled(version)
     nodes = _nodes(comm)
     count = len(nodes)
     searched = comm.tree.channels
-    source = _source(channel, searched, max_channels(minor), comm.channels)
+    source = channel % (2 * searched)  # the searched channels, once for each tree; then all again
     c, second = source % searched, source >= searched
     chains = [_chain(base, node, node.tree, c) for base, node in nodes]
     up: dict[int, int] = {}

@@ -292,8 +292,7 @@ class _Reader:
             self.unknown.append(busid)
 
     def card(self, element: _Element, busid: str, parent: str) -> str:
-        """The PCIe function of a NIC; further functions of one device share the first one's link.
-        """
+        """The PCIe function of a NIC; other functions of the device share the first one's link."""
         device = busid.rsplit(".", 1)[0]
         if device not in self.cards:
             self.cards[device] = f"card-{busid}"

@@ -246,8 +246,7 @@ def pcie_box(
 def pair(
     cpu: tuple[str, str, int, int], capability: int, *, links: int = 0, where: str = "root"
 ) -> NodeTopology:
-    """Two PCIe Gen4 GPUs: where = switch (one switch), root (one socket) or sockets (one on each).
-    """
+    """Two PCIe Gen4 GPUs: where = switch (one switch), root (one socket) or sockets (one each)."""
     groups = {
         "switch": [Group(0, (0, 1))],
         "root": [Group(0, (0, 1), switch=False)],

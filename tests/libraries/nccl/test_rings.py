@@ -29,7 +29,7 @@ def test_trees_are_nccls(name: str) -> None:
             continue
         c = group(name, int(row["nodes"]))
         assert rings.tree_depth(c) == int(row["depth"])
-        found = rings.trees(c, int(row["channel"]), V)
+        found = rings.trees(c, int(row["channel"]))
         for rank, text in enumerate(row["ranks"].split()):
             up, *down = map(int, text.split(":"))
             assert found[rank] == TreeRank(up=up, down=tuple(d for d in down if d >= 0)), row
@@ -83,7 +83,7 @@ def test_rings_visit_every_rank_once_and_trees_hang_together(name: str, nodes: i
     for order in rings.rings(c, V):
         assert order[0] == 0
         assert sorted(order) == list(range(c.n))
-    tree = rings.trees(c, c.coll_channels - 1, V)
+    tree = rings.trees(c, c.coll_channels - 1)
     assert sum(t.up < 0 for t in tree.values()) == 1
     for rank, place in tree.items():
         for child in place.down:
