@@ -12,6 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,10 +24,17 @@ from commsim.cost import nccl as nccl_cost
 from commsim.cost.features import features, machine
 from commsim.cost.formulas import FORMULAS
 from commsim.cost.profile import Constant, Profile, Spread
+from validation import report
 from validation.priors import PRIORS
 from validation.published import Point, read_points
 
 Array = NDArray[np.float64]
+
+STEP = 1e-5
+"""Step of ln(constant) for derivatives."""
+
+PROFILE = Path(nccl_cost.__file__).with_name("profiles") / "nccl.toml"
+REPORT = Path(__file__).with_name("REPORT.md")
 
 NOISE = 0.08
 """Scale of ln(predicted / measured) below which a residual counts squared, above which linearly."""
@@ -87,15 +95,15 @@ class Parameters:
 class Lazy(Mapping[str, Any]):
     """Constants of a group's points under a parameter vector, worked out when a formula asks."""
 
-    def __init__(self, theta: Array, p: Parameters, g: Group) -> None:
+    def __init__(self, theta: Array, p: Parameters, g: Group, moved: str = "") -> None:
         self.theta = np.append(theta, 0.0)
-        self.p, self.g = p, g
+        self.p, self.g, self.moved = p, g, moved
         self.used: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.used:
             assert self.g.index is not None
-            total: Any = self.theta[self.p.place[name, "", ""]]
+            total: Any = self.theta[self.p.place[name, "", ""]] + STEP * (name == self.moved)
             for column in self.g.index[name]:
                 total = total + self.theta[column]
             low, high = PRIORS[name].limits
@@ -178,7 +186,7 @@ class Fitter:
         self.mean = np.array(self.p.mean)
         self.sd = np.array(self.p.sd)
 
-    def fit(self, leave_out: str | None = None, start: Array | None = None, steps: int = 40) -> Fit:
+    def fit(self, leave_out: str | None = None, start: Array | None = None, steps: int = 60) -> Fit:
         weight = np.where(self.platform == leave_out, 0.0, self.weight)
         logm = np.log(self.measured)
 
@@ -189,13 +197,24 @@ class Fitter:
             return np.concatenate([_robust(r) * weight, (theta - self.mean) / self.sd])
 
         def jacobian(theta: Array) -> Array:
-            base = residuals(theta)
-            out = np.empty((len(base), len(theta)))
-            for i in range(len(theta)):
-                moved = theta.copy()
-                moved[i] += 1e-5
-                out[:, i] = (residuals(moved) - base) / 1e-5
-            return out
+            # A prediction depends on each of its constants only, so one step of ln(constant) for all points at once
+            # gives the derivative by every parameter that this constant is a sum of.
+            out = np.zeros((len(logm) + len(theta), len(theta)))
+            out[len(logm) :] = np.diag(1 / self.sd)
+            for g in self.groups:
+                at = Lazy(theta, self.p, g)
+                with np.errstate(all="ignore"):
+                    base = np.log(np.maximum(sum(g.formula(g.f, at).values()), g.floor))
+                    r0 = _robust(base - logm[g.rows]) * weight[g.rows]
+                    for name in list(at.used):
+                        value = sum(g.formula(g.f, Lazy(theta, self.p, g, name)).values())
+                        moved = np.log(np.maximum(value, g.floor))
+                        d = (_robust(moved - logm[g.rows]) * weight[g.rows] - r0) / STEP
+                        out[g.rows, self.p.place[name, "", ""]] += d
+                        for column in g.index[name]:  # type: ignore[index]
+                            has = column >= 0
+                            np.add.at(out, (g.rows[has], column[has]), d[has])
+            return np.nan_to_num(out)
 
         solution = least_squares(
             residuals, self.mean if start is None else start, jac=jacobian, max_nfev=steps, x_scale=self.sd,
@@ -212,12 +231,13 @@ class Fitter:
         by = {name: float(np.median(ape[self.platform == name])) for name in self.platforms}
         return float(np.mean(list(by.values()))), by
 
-    def leave_one_out(self, full: Fit) -> Array:
+    def leave_one_out(self) -> Array:
+        """Predictions of every platform by constants that never saw it; each fit starts from the priors."""
         out = np.empty(len(self.points))
         for i, name in enumerate(self.platforms):
             print(f"  left out {i + 1}/{len(self.platforms)}: {name}", file=sys.stderr)
             mine = self.platform == name
-            out[mine] = self.fit(name, full.theta, steps=12).predicted[mine]
+            out[mine] = self.fit(name).predicted[mine]
         return out
 
 
@@ -227,8 +247,8 @@ def _class(point: Point) -> str:
     return f"{nodes}/{nccl_cost.regime(point.collective.nbytes)}"
 
 
-def spreads(fitter: Fitter, left_out: Array) -> dict[str, Spread]:
-    """Weighted 10 % and 90 % quantiles of ln(measured / left-out prediction) by class, every platform weighing the same."""
+def spreads(fitter: Fitter, left_out: Array, without: str = "") -> dict[str, Spread]:
+    """10 % and 90 % quantiles of ln(measured / left-out prediction) by class, weighted between points and platforms."""
     r = np.log(fitter.measured / left_out)
     classes = np.array([_class(p) for p in fitter.points])
     out = {}
@@ -237,8 +257,10 @@ def spreads(fitter: Fitter, left_out: Array) -> dict[str, Spread]:
         w = np.zeros(len(r))
         for platform in fitter.platforms:
             both = mine & (fitter.platform == platform)
-            if both.any():
+            if both.any() and platform != without:
                 w[both] = 1 / both.sum() ** 0.5
+        if not w.any():
+            continue
         order = np.argsort(r[mine])
         c = np.cumsum(w[mine][order])
         c = (c - c[0] / 2) / c[-1]
@@ -288,3 +310,43 @@ def to_profile(fitter: Fitter, fit: Fit, left_out: Array) -> Profile:
         spreads=spreads(fitter, left_out),
         fitted=fitted,
     )
+
+
+def coverage(fitter: Fitter, left_out: Array) -> tuple[float, dict[str, float]]:
+    """Share of left-out measurements inside the interval, each platform judged by the others' residuals."""
+    classes = np.array([_class(p) for p in fitter.points])
+    inside: dict[str, float] = {}
+    counts = []
+    for platform in fitter.platforms:
+        mine = fitter.platform == platform
+        others = spreads(fitter, left_out, platform)
+        hit = []
+        for i in np.flatnonzero(mine):
+            s = others.get(classes[i], others["all"])
+            low, high = left_out[i] * np.exp(s.low), left_out[i] * np.exp(s.high)
+            hit.append(np.mean([low <= t <= high for t in fitter.points[i].times]))
+        inside[platform] = float(np.mean(hit))
+        counts += hit
+    return float(np.mean(counts)), inside
+
+
+def main() -> None:
+    print(
+        "reading validation/published and asking the libraries for their choices", file=sys.stderr
+    )
+    points = read_points()
+    fitter = Fitter(points)
+    print(f"fitting {len(fitter.p.keys)} values to {len(points)} points", file=sys.stderr)
+    full = fitter.fit()
+    left_out = fitter.leave_one_out()
+    profile = to_profile(fitter, full, left_out)
+    profile.save(PROFILE)
+    inside, by_platform = coverage(fitter, left_out)
+    kinds = [_class(p) for p in points]
+    text = report.document(points, full.predicted, left_out, kinds, inside, by_platform)
+    REPORT.write_text(text, encoding="utf-8")
+    print(f"wrote {PROFILE} and {REPORT}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

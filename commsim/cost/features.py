@@ -10,8 +10,10 @@ from typing import Any
 
 from commsim.collectives.collective import REDUCTIONS, Collective
 from commsim.libraries.library import Candidate
+from commsim.libraries.nccl.constants import NEWEST, tree_bandwidth_per_channel
 from commsim.libraries.nccl.facts import NcclFacts
-from commsim.libraries.nccl.graph import PathType
+from commsim.libraries.nccl.graph import Communicator, PathType
+from commsim.libraries.nccl.system import nvlink_bandwidth
 from commsim.topology import capacity
 from commsim.topology.cluster import Cluster
 from commsim.topology.placement import Placement
@@ -67,6 +69,20 @@ def generation(cluster: Cluster) -> str:
     return "unknown"
 
 
+def _nvlink_share(cluster: Cluster) -> float:
+    """What NCCL counts of an NVLink's data-sheet rate, by the newest release (0.8 on A100, 0.824 on H100)."""
+    gpu = cluster.node.gpus[0]
+    link = next(k for k in cluster.node.links if k.kind == "nvlink")
+    return min(1.0, nvlink_bandwidth(gpu.capability, NEWEST) * 1e6 * link.width / link.bandwidth)
+
+
+def _efa(family: str, rate: BytesPerSecond) -> str:
+    """EFA's generation: 1 up to p4d, 2 on p5 (100 Gbit/s cards behind Hopper), 3 on p5en and p6 (from 200 Gbit/s)."""
+    if rate > 20e9:
+        return "efa-v3"
+    return "efa-v2" if family in ("hopper", "blackwell") else "efa-v1"
+
+
 @lru_cache(maxsize=4096)
 def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
     """The machine of a group, from the topology and from what the graph search found."""
@@ -90,10 +106,10 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         if over_nvlink and scale_up:
             link_name = "xgmi" if vendor == "amd" else "nvlink"
             raw_link = scale_up
-            link = scale_up if vendor == "amd" else min(comm.total_bw * gb, scale_up)
+            link = scale_up * _nvlink_share(cluster) if vendor == "nvidia" else scale_up
         else:
             link_name = "pcie"
-            raw_link = capacity.pcie_bandwidth(cluster.node, local[0]) or NO_LIMIT
+            raw_link = capacity.pcie_bandwidth(cluster.node, local) or NO_LIMIT
             link = min(ring.channels * ring.bw_intra * gb, raw_link)
     net = ring_net = one_nic = cut = NO_LIMIT
     attach, net_name, nics = "none", "none", 0
@@ -124,6 +140,8 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         else:
             attach = "root"
     family = generation(cluster)
+    if net_name == "efa":
+        net_name = _efa(family, cluster.node.nics[0].rate)
     tags = (
         ("generation", family), ("vendor", vendor), ("link", link_name),
         ("transport", net_name), ("attach", attach), ("pair", f"{family}/{net_name}"),
@@ -135,11 +153,17 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
 
 
 def _nvls_chunk(nbytes: float, lanes: float, nodes: int) -> float:
-    """Bytes of one NVLS chunk, smoothed: NCCL doubles it from 16 KiB at 2 chunks a lane to 128 KiB at 64
-    (docs/models.md, "NVLS"); between the steps we interpolate so that more bytes never take less time."""
+    """Bytes of one NVLS chunk, smoothed. NCCL takes 16 KiB below 64 KiB a lane, 32 KiB to 512 KiB, 64 KiB to 8 MiB,
+    128 KiB above (src/enqueue.cc); between the middles of these ranges we interpolate, so that more bytes never
+    take less time."""
     most = 128 * KIB if nodes < 4 else 64 * KIB
     per_lane = nbytes / lanes
-    points = ((32 * KIB, 16 * KIB), (512 * KIB, 64 * KIB), (8 * MIB, 128 * KIB))
+    points = (
+        (45 * KIB, 16 * KIB),
+        (181 * KIB, 32 * KIB),
+        (2 * MIB, 64 * KIB),
+        (16 * MIB, 128 * KIB),
+    )
     if per_lane <= points[0][0]:
         return min(most, points[0][1])
     for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
@@ -148,6 +172,13 @@ def _nvls_chunk(nbytes: float, lanes: float, nodes: int) -> float:
             return min(most, y0 * (y1 / y0) ** t)
     return min(most, points[-1][1])
 
+
+CXI_COPY_THRESHOLD = 4096
+"""Bytes, FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD's default (libfabric, man fi_cxi)."""
+
+SMALLEST_PART, LARGEST_PART = 64.0 * KIB, 16.0 * MIB
+"""Bytes of a message on one channel between which NCCL splits it further, on one node (src/enqueue.cc: step/8 and
+32 steps of 512 KiB); on several nodes the network binds."""
 
 THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
 THRESHOLD = {"LL": 8, "LL128": 8, "Simple": 64}
@@ -165,7 +196,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         n=float(n), nodes=float(nodes), local_ranks=float(local_ranks), nbytes=nbytes,
         crosses=crosses, link=m.link, net=m.ring_net, channels=float(m.channels),
         protocol_name=protocol.lower(), algorithm_name=algorithm, wire_weight=1.0,
-        channel_share=1.0,
+        channel_share=1.0, rendezvous=0.0,
         narrow_reduction=0.0,
     )  # fmt: skip
     if collective.itemsize == 1 and op in REDUCTIONS:
@@ -173,12 +204,17 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
     depth = math.log2(nodes) if nodes > 1 else 0.0
     if algorithm == "ring":
         _ring(f, op, n, nodes, protocol, m)
+        if protocol == "LL":
+            f.rendezvous = _rendezvous(f, m, facts, 2 * f.piece_per_channel)
     elif algorithm == "tree":
         f.hops_local = 2.0 * (local_ranks - 1)
         f.hops_net = 2.0 * math.ceil(depth)
         f.net_passes = 1.0 if nodes <= 2 else 2.0
         f.tree_cap = _tree_cap(comm.max_capability, nodes, comm.tree.channels)
-        f.fill_bytes = min(nbytes / m.channels, 512 * KIB if protocol == "Simple" else 32 * KIB)
+        used = _channels_used(f, m, 1, protocol)
+        if protocol == "LL":
+            f.rendezvous = _rendezvous(f, m, facts, 2 * nbytes / used)
+        f.fill_bytes = min(nbytes / used, 512 * KIB if protocol == "Simple" else 32 * KIB)
     elif algorithm in ("nvls", "nvls_tree"):
         f.lanes = float(
             max(1, comm.nvls_channels or 16)
@@ -186,6 +222,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         )
         f.chunk = _nvls_chunk(nbytes, f.lanes, nodes)
         f.hops_net = 2.0 * math.ceil(depth) if algorithm == "nvls_tree" else 2.0 * crosses
+        f.both_ways = 1.0 if op in ("all_reduce", "barrier") else 0.0
         f.net_passes = (1.0 if nodes <= 2 else 2 * (n - 1) / n) if algorithm == "nvls_tree" else 1.0
         if op in ("all_gather", "reduce_scatter"):
             f.net_passes = (nodes - 1) / nodes
@@ -198,8 +235,19 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
     elif algorithm == "pat":
         f.hops_net, f.steps = max(1.0, depth), float(n - 1)
     else:
-        _point_to_point(f, collective, placement, nodes, m)
+        _point_to_point(f, collective, placement, comm, m)
     return f
+
+
+def _rendezvous(f: Any, m: Machine, facts: NcclFacts, message: float) -> float:
+    """How far an LL message of `message` bytes on the wire is past libfabric's CXI copy threshold (0 .. 1): above it
+    the provider registers device memory or copies it instead of storing through the CPU. NVIDIA only: AMD GPUs
+    let the CPU store into all of their memory."""
+    if m.net_name != "slingshot" or ("vendor", "nvidia") not in m.tags:
+        return 0.0
+    limit = float(dict(facts.env).get("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", CXI_COPY_THRESHOLD))
+    ratio = (message / limit / 1.5) ** 4
+    return ratio / (1 + ratio)
 
 
 def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> None:
@@ -213,22 +261,38 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
         f.hops_net = float((2 * nodes if reduce_and_gather else nodes) if nodes > 1 else 0)
     f.hops_net = min(f.hops_net, float(hops))
     f.hops_local = float(hops) - f.hops_net
-    used = min(m.channels, max(1.0, f.nbytes / (THREADS[protocol] * THRESHOLD[protocol])))
+    used = _channels_used(f, m, n if protocol == "LL" else 1, protocol)
     f.piece_per_channel = min(f.nbytes / (n * used), 2.0 * MIB)
-    if m.link_name == "pcie":
+    if m.link_name == "pcie" and protocol == "Simple":
         f.copies = 0.0
 
 
-def _tree_cap(capability: int, nodes: int, channels: int) -> float:
-    from commsim.libraries.nccl.constants import tree_bandwidth_per_channel
+def _channels_used(f: Any, m: Machine, ranks: int, protocol: str) -> float:
+    """Channels in use, not rounded so that more bytes never take less time: one for every
+    threads x threshold bytes (NCCL, src/enqueue.cc); sets f.channel_share."""
+    used = min(m.channels, max(1.0, f.nbytes / (THREADS[protocol] * THRESHOLD[protocol] * ranks)))
+    f.channel_share = used / m.channels
+    return float(used)
 
+
+def _tree_cap(capability: int, nodes: int, channels: int) -> float:
     return tree_bandwidth_per_channel(capability, nodes) * 1e9 * channels * 0.5
 
 
-def _point_to_point(f: Any, c: Collective, placement: Placement, nodes: int, m: Machine) -> None:
-    n, p = placement.n, placement.max_per_domain
+def _point_to_point(
+    f: Any, c: Collective, placement: Placement, comm: Communicator, m: Machine
+) -> None:
+    n, p, nodes = placement.n, placement.max_per_domain, comm.nodes
     op = c.operation
     f.self_bytes = 0.0
+    message = f.nbytes / n if op in ("all_to_all", "gather", "scatter") else f.nbytes
+    f.p2p_channels = float(max(1, comm.p2p_channels))
+    most = float(
+        max(1, min(comm.p2p_channels_per_peer, comm.p2p_channels // min(n, comm.p2p_channels)))
+    )
+    parts = min(max(1.0, message / SMALLEST_PART), most)
+    parts = min(max(parts, message / LARGEST_PART), float(max(1, comm.p2p_channels_per_peer)))
+    f.largest_part = message / parts if p > 1 else 0.0
     if op == "all_to_all":
         each = f.nbytes / n
         f.peers_local, f.peers_remote = float(p - 1), float(n - p)

@@ -27,10 +27,18 @@ def overlap(x: Any, y: Any, p: Any) -> Any:
 
 def _chain(f: Any, k: Values, local: str, net: str) -> Any:
     """Hops that one byte must climb: local ones at the GPU's pace, network ones with the transport's wire."""
+    pace = k["simple.speed"] if f.protocol_name == "simple" else k["speed"]
     return (
-        f.hops_local * k[local] * k["speed"]
-        + f.hops_net * (k[net] * k["speed"] + k["wire"] * f.wire_weight)
+        f.hops_local * k[local] * pace
+        + f.hops_net
+        * (k[net] * k["speed"] + k["wire"] * f.wire_weight + k["rendezvous"] * f.rendezvous)
     )  # fmt: skip
+
+
+def _tiny(f: Any, k: Values, hop: str) -> Any:
+    """What a message of a few LL lines saves on every hop, fading over 96 bytes."""
+    fading = np.exp(-f.nbytes / 96.0) * k["hop.ll.tiny"] * k["speed"]
+    return fading * (f.hops_local * k[hop] + f.hops_net * k["net.ll"] * 0.25)
 
 
 def _finish(f: Any, base: Any, chain: Any, transfer: Any, p: Any, extra: Any = 0.0) -> Parts:
@@ -38,29 +46,39 @@ def _finish(f: Any, base: Any, chain: Any, transfer: Any, p: Any, extra: Any = 0
     return {"launch": base, "hops": chain, "transfer": body - chain + extra}
 
 
-def ring(f: Any, k: Values) -> Parts:
-    """Ring: `steps` rounds of S/n bytes on every channel.
+def _lanes(f: Any, k: Values) -> Any:
+    """Share of the link that the channels in use can fill: one channel carries more than its part of it."""
+    return np.minimum(1.0, k[f"channel.{f.protocol_name}"] * f.channel_share)
 
-    chain (+) max((steps + copy) S/n / link, steps S/n / net) + fill; copy: the last piece of a Simple ring is
-    copied without using the wire (n operations for n - 1 sends); fill: the first chunk passing every step.
+
+def _overlap_power(f: Any, k: Values) -> Any:
+    if f.protocol_name != "simple":
+        return k["overlap.ll"]
+    return np.where(f.crosses > 0, k["overlap.net"], k["overlap.simple"])
+
+
+def ring(f: Any, k: Values) -> Parts:
+    """Ring: `steps` rounds of S/n bytes on every channel in use.
+
+    start + (chain (+) max((steps + copy) S/n / link, steps S/n / net)) + fill; copy: the last piece is copied without
+    using the wire (n operations for n - 1 sends); start: a Simple ring opens with one more synchronisation; fill:
+    the first chunk passing every step.
     """
     proto = f.protocol_name
     hop = _chain(f, k, f"hop.{proto}", f"net.{proto}")
-    if proto == "ll":
-        hop = hop - f.hops_local * k["hop.ll"] * k["speed"] * k["hop.ll.tiny"] * np.exp(
-            -f.nbytes / 96.0
-        )
+    start, fill = 0.0, 0.0
     piece = f.nbytes / f.n
-    used = k[f"share.{proto}"] if proto != "simple" else 1.0
-    link = k["link"] * f.link * used * f.channel_share
-    copies = k["ring.copy"] * f.copies if proto == "simple" else 0.0
+    copies = k[f"ring.copy.{proto}"] * f.copies
+    link = k["link"] * f.link * k[f"share.{proto}"] * _lanes(f, k)
+    if proto == "ll":
+        hop = hop - _tiny(f, k, "hop.ll")
+    if proto == "simple":
+        start = k["ring.start"] * k["simple.speed"] * f.copies
+        fill = f.steps * k["ring.fill"] * f.piece_per_channel / (k["link"] * f.link / f.channels)
     slow = 1 + k["int8"] * f.narrow_reduction
     local = (f.steps + copies) * piece * slow / link
     net = f.steps * piece / (f.net * k["nic"] * k[f"nic.{proto}"]) * f.crosses
-    fill = f.steps * k["ring.fill"] * f.piece_per_channel / (k["link"] * f.link / f.channels)
-    p = k["overlap.simple"] if proto == "simple" else k["overlap.ll"]
-    p = np.where(f.crosses > 0, k["overlap.net"] if proto == "simple" else k["overlap.ll"], p)
-    return _finish(f, k["base"], hop, np.maximum(local, net), p, fill if proto == "simple" else 0.0)
+    return _finish(f, k["base"] + start, hop, np.maximum(local, net), _overlap_power(f, k), fill)
 
 
 def tree(f: Any, k: Values) -> Parts:
@@ -73,27 +91,29 @@ def tree(f: Any, k: Values) -> Parts:
     hop = _chain(
         f, k, f"tree.{proto}", f"net.tree.{proto}" if proto == "simple" else f"net.{proto}"
     )
-    used = k[f"share.{proto}"] if proto != "simple" else 1.0
-    local = 2 * f.nbytes / (k["tree.link"] * k["link"] * f.link * used * f.channel_share)
+    if proto == "ll":
+        hop = hop - _tiny(f, k, "tree.ll")
+    used = k[f"share.{proto}"]
+    local = 2 * f.nbytes / (k["tree.link"] * k["link"] * f.link * used * _lanes(f, k))
     net = f.net_passes * f.nbytes / (f.net * k["nic"] * k[f"nic.{proto}"]) * f.crosses
     cap = f.nbytes / (k["tree.cap"] * f.tree_cap * used) * f.crosses
     fill = f.fill_bytes * (
         f.hops_local / (k["link"] * f.link / f.channels)
         + f.hops_net * f.crosses * f.channels / f.net
     ) * k["tree.fill"]  # fmt: skip
-    p = k["overlap.simple"] if proto == "simple" else k["overlap.ll"]
-    p = np.where(f.crosses > 0, k["overlap.net"] if proto == "simple" else k["overlap.ll"], p)
-    return _finish(f, k["base"], hop, np.maximum(np.maximum(local, net), cap), p, fill)
+    transfer = np.maximum(np.maximum(local, net), cap)
+    return _finish(f, k["base"], hop, transfer, _overlap_power(f, k), fill)
 
 
 def nvls(f: Any, k: Values) -> Parts:
-    """In-switch reduction: S + S/n bytes through every GPU's links, in chunks that grow with S, each with a cost.
+    """In-switch reduction: S + S/n bytes (all_gather, reduce_scatter: S) through every GPU's links, in chunks that grow with S, each with a cost.
 
     base + start + V / (eff link) + V / (heads x channels x chunk) x per chunk; on several nodes (NVLSTree) a tree
     between the nodes' heads, `net_passes` S over the NICs.
     """
-    volume = f.nbytes * (1 + 1 / f.local_ranks)
-    rate = k["nvls.link"] * f.link
+    volume = f.nbytes * (1 + f.both_ways / f.local_ranks)
+    tree = np.where(f.crosses > 0, k["nvls.tree"], 1.0)
+    rate = tree * (k["nvls.link"] * f.both_ways + k["nvls.one_way"] * (1 - f.both_ways)) * f.link
     chunks = f.nbytes / (f.chunk * f.lanes)
     local = volume * (1 + k["int8"] * f.narrow_reduction) / rate + chunks * k["nvls.chunk"]
     hop = k["nvls.start"] * k["simple.speed"] + f.hops_net * (
@@ -124,6 +144,7 @@ def pat(f: Any, k: Values) -> Parts:
 def point_to_point(f: Any, k: Values) -> Parts:
     """Grouped sends and receives: a start, a cost per local and per remote message, bytes over link and NIC.
 
+    A message is split over channels, `largest_part` bytes each, and one channel carries only its part of the link.
     `local_bytes`: through one GPU's links, `self_bytes`: copied inside one GPU; `net_bytes`: over the NICs
     at f.net; in both cases per direction.
     """
@@ -134,10 +155,15 @@ def point_to_point(f: Any, k: Values) -> Parts:
         + k["p2p.remote"] * k["remote"] * k["speed"] * f.peers_remote
     )  # fmt: skip
     if proto == "ll":
-        local = f.local_bytes / (k["share.p2p.ll"] * k["link"] * f.link)
+        rate = k["share.p2p.ll"] * k["link"] * f.link
+        local = f.local_bytes / rate
+        channel = k["p2p.channel.ll"] * rate
     else:
-        local = (f.local_bytes + k["p2p.self"] * f.self_bytes) / (k["p2p.link"] * f.link)
+        rate = k["p2p.link"] * f.link
+        local = (f.local_bytes + k["p2p.self"] * f.self_bytes) / rate
         start = start + k["p2p.simple"] * k["simple.speed"]
+        channel = k["p2p.channel"] * rate
+    local = np.maximum(local, f.largest_part * f.p2p_channels / channel)
     net = f.net_bytes / (f.net * k["nic.p2p"]) * f.crosses
     p = np.where(f.crosses > 0, k["overlap.p2p.net"], k["overlap.p2p"])
     return _finish(f, k["base"], start + far, np.maximum(local, net), p)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from commsim.collectives.collective import Collective
 from commsim.errors import LibraryError
 from commsim.libraries.library import Choice, Library
-from commsim.libraries.nccl import point_to_point
+from commsim.libraries.nccl import plugin, point_to_point
 from commsim.libraries.nccl.communicator import communicator
 from commsim.libraries.nccl.constants import NEWEST, OLDEST, Version, modelled, parse_version
 from commsim.libraries.nccl.environment import Environment, freeze, read
@@ -78,7 +78,9 @@ def _group(library: Nccl, cluster: Cluster, ranks: tuple[int, ...] | None, force
     """Everything of a choice that does not depend on the operation."""
     asked = parse_version(library.version)
     version = modelled(asked)
-    env = freeze(library.env)
+    env, prescribed = plugin.settings(cluster.fabric.transport, freeze(library.env))
+    if len(cluster.node.nics) == 0 or place(cluster, ranks).domains == 1:
+        env, prescribed = freeze(library.env), ""
     settings = read(env, version)
     if cluster.gpu.vendor != "nvidia":
         raise LibraryError(
@@ -86,6 +88,8 @@ def _group(library: Nccl, cluster: Cluster, ranks: tuple[int, ...] | None, force
         )
     placement = place(cluster, ranks)
     notes = list(settings.notes)
+    if prescribed:
+        notes.append(prescribed)
     if asked != version:
         notes.append(stand_in("NCCL", asked, version, OLDEST, NEWEST))
     sharp, told = in_network(settings, cluster, placement.domains, forced)
@@ -93,7 +97,11 @@ def _group(library: Nccl, cluster: Cluster, ranks: tuple[int, ...] | None, force
         notes.append(told)
     searched = tuple((k, v) for k, v in env if k != "NCCL_COLLNET_ENABLE")
     c = communicator(
-        cluster.node, domains=domains(cluster, ranks), version=version, env=searched, collnet=sharp
+        plugin.seen(cluster.node, cluster.fabric.transport),
+        domains=domains(cluster, ranks),
+        version=version,
+        env=searched,
+        collnet=sharp,
     )
     if asked < _FIRST_NVLS and c.nvls_support:
         c = replace(c, nvls_support=False, nvls=None)
