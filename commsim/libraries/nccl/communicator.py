@@ -234,13 +234,10 @@ def _communicator(
 ) -> Communicator:
     settings = _settings.read(env, version, collnet)
     alone = sum(count for _, count in domains) == 1
-    if version <= (2, 20):  # a machine is a node of its own even inside a rack
-        domains = (
-            tuple(((h,), c) for hosts, c in domains for h in hosts)
-            if all(len(hosts) == 1 or c == 1 for hosts, c in domains)
-            else tuple(((h,), 1) for hosts, c in domains for _ in range(c) for h in hosts)
-        )
-        alone = sum(count for _, count in domains) == 1
+    rack = any(len(hosts) > 1 for hosts, _ in domains)
+    if rack and version <= (2, 20):  # a machine is a node of its own even inside a rack
+        domains = tuple(((h,), 1) for hosts, count in domains for _ in range(count) for h in hosts)
+        alone = len(domains) == 1
     parts = [_domain(node, hosts, version, settings, alone) for hosts, _ in domains]
     found = [
         _domain_graphs(node, hosts, version, settings, alone, settings.collnet)
@@ -283,7 +280,7 @@ def _communicator(
         and nvls is not None
         and nvls.channels > 0
         and smallest >= (2 if version >= (2, 28) else 3)
-        and not (version <= (2, 20) and any(len(h) > 1 for h, _ in domains))
+        and not (version <= (2, 20) and rack)
     )
     slowest_net = min(n.net_bandwidth for n in nodes)
     nvls_channels, chunk, tree_chunk = 0, 0, 0
@@ -321,7 +318,7 @@ def _communicator(
         coll_channels=coll,
         p2p_channels=p2p,
         p2p_channels_per_peer=per_peer,
-        mnnvl=any(len(hosts) > 1 for hosts, _ in domains),
+        mnnvl=rack and version >= (2, 20),
         min_net_bandwidth=slowest_net,
         all_nvlink=all(n.all_nvlink for n in nodes),
         all_direct_p2p=all(n.all_direct for n in nodes),

@@ -190,3 +190,11 @@ def test_hosts_that_the_network_splits_count_as_more_nodes() -> None:
     c = communicator(node, domains=((EIGHT, 1),), version=(2, 30, 7))
     assert (c.n, c.nodes, c.max_local_ranks) == (8, 2, 4)
     assert [n.ranks for n in c.domains[0].nodes] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+
+
+def test_a_rack_is_one_node_only_from_2_21() -> None:
+    tray = machines.gb200_tray()
+    rack = ((((0, 1, 2, 3),) * 2, 1),)
+    for version, nodes in (((2, 20, 5), 2), ((2, 21, 5), 1)):
+        c = communicator(tray, domains=rack, version=version)
+        assert (c.n, c.nodes) == (8, nodes)
