@@ -15,7 +15,7 @@ class CommsimError(Exception):
 
 
 class SpecError(CommsimError, ValueError):
-    """A cluster file, topology file or other input that cannot be read; carries every problem found."""
+    """A cluster file, topology file or other input that cannot be read; carries every problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems: tuple[str, ...] = tuple(problems)

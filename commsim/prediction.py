@@ -33,8 +33,11 @@ PROFILES = {"nccl": "nccl", "rccl": "nccl", "gloo": "gloo", "mpi": "mpi"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One candidate. estimate: what the library believes (s); duration: what commsim predicts (s, inf if ruled
-    out); reason: why it is ruled out."""
+    """One candidate.
+
+    estimate: what the library believes (s). duration: what commsim predicts (s, inf if ruled out).
+    reason: why it is ruled out.
+    """
 
     algorithm: str
     protocol: str
@@ -49,8 +52,8 @@ class Alternative:
 class Prediction:
     """How long one operation takes, and why.
 
-    duration: s, what nccl-tests prints as out-of-place time. interval: (low, high) s, the central 80 %.
-    breakdown: named parts in s that sum to the duration. bottleneck: the resource that binds.
+    duration: s, what nccl-tests prints as out-of-place time. interval: (low, high) s, the central
+    80 %. breakdown: named parts in s that sum to the duration. bottleneck: the resource that binds.
     reasons: why the library chose as it did. notes: every assumption and doubt, one sentence each.
     """
 
@@ -140,12 +143,12 @@ class Prediction:
                     estimate=c.estimate,
                     available=c.available,
                     reason=c.reason,
-                )  # fmt: skip
+                )
             )
         return tuple(found)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-able figures, keys with a unit suffix; None where there is no finite number."""
+        """Plain JSON-able figures, keys with a unit suffix; None where no finite number exists."""
         c = self.collective
         low, high = self.interval
         return {
@@ -194,13 +197,16 @@ def predict(
     library: Library | None = None,
     profile: Profile | str | Path | None = None,
 ) -> Prediction:
-    """How long `collective` takes on `cluster`, with interval, algorithm, bottleneck and alternatives.
+    """How long `collective` takes on `cluster`, in s, with its interval, algorithm, bottleneck.
 
-    library: None is the cluster's own default. profile: a Profile or its file; None is the shipped one.
-    Raises CollectiveError for a rank or root the cluster does not have, LibraryError for settings the library refuses.
+    library: None is the cluster's own default. profile: a Profile or its file; None is the shipped
+    one. Raises CollectiveError for a rank or root the cluster does not have, LibraryError for
+    settings the library refuses.
 
-    >>> p = predict(Collective("all_reduce", nbytes=1 << 30), load_cluster("dgx-h100"))  # doctest: +SKIP
-    >>> p.duration, p.algorithm  # doctest: +SKIP
+    >>> from commsim.topology.load import load_cluster
+    >>> p = predict(Collective("all_reduce", nbytes=1 << 30), load_cluster("dgx-h100"))
+    >>> p.algorithm, p.interval[0] < p.duration < p.interval[1]
+    ('nvls', True)
     """
     if library is None:
         library = find_library(cluster.default_library)

@@ -18,10 +18,10 @@ BytesPerSecond: TypeAlias = float
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 _NUMBER = re.compile(r"\s*([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[+-]?\.\d+)\s*([A-Za-zµ/]*)\s*")
-_SIZES = {"": 1, "b": 1}
+_SIZES: dict[str, int] = {"": 1, "b": 1}
 for _i, _p in enumerate("kmgtp", start=1):
     _SIZES |= {_p: 1024**_i, f"{_p}ib": 1024**_i, f"{_p}b": 1000**_i}
-_RATES = {}
+_RATES: dict[str, float] = {}
 for _i, _p in enumerate(["", "k", "m", "g", "t"]):
     _RATES |= {f"{_p}b/s": 1000.0**_i, f"{_p}bit/s": 1000.0**_i / 8}
     _RATES |= {f"{_p}ib/s": 1024.0**_i} if _p else {}

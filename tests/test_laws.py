@@ -1,4 +1,4 @@
-"""No impossible answer: the laws of a prediction over every preset, operation, size and node count."""
+"""No impossible answer: laws of a prediction over every preset, operation, size and node count."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import math
 import random
 
 import pytest
-from commsim.topology.load import load_cluster, presets
 
 from commsim.collectives.collective import OPERATIONS, Collective, bus_factor
 from commsim.cost.bound import bound
 from commsim.cost.profile import shipped
 from commsim.prediction import COSTS, PROFILES, Prediction, predict
 from commsim.topology.cluster import Cluster
+from commsim.topology.load import load_cluster, presets
 from commsim.topology.placement import place
 
 SIZES = (1, 8, 1000, 4096, 65536, 1 << 20, 33554432, 1 << 30, 1 << 34)

@@ -49,7 +49,8 @@ class Collective:
             raise UnknownNameError("reduce_op", str(self.reduce_op), REDUCE_OPS)
         if isinstance(self.nbytes, bool) or int(self.nbytes) != self.nbytes or self.nbytes < 0:
             raise CollectiveError(
-                f"{self.operation}: nbytes: expected a whole number of bytes >= 0, got {self.nbytes!r}"
+                f"{self.operation}: nbytes: expected a whole number of bytes >= 0, "
+                f"got {self.nbytes!r}"
             )
         object.__setattr__(self, "nbytes", int(self.nbytes))
         if self.ranks is not None:

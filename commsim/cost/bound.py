@@ -1,4 +1,4 @@
-"""The time that no algorithm can beat on a machine: bytes that must cross a cut, over what the cut carries."""
+"""The time that no algorithm can beat on a machine: bytes that must cross a cut over its rate."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from commsim.units import Seconds
 def bound(collective: Collective, cluster: Cluster, placement: Placement) -> Seconds:
     """Seconds: the larger of two cuts, at data-sheet rates.
 
-    Around one GPU: S (n-1)/n (S for broadcast, reduce, send_recv) over its fastest way out. Around one NVLink domain
-    of D: all_reduce 2 S (D-1)/D (S where switches reduce), all_gather and reduce_scatter S (D-1)/D,
-    all_to_all k S (n-k)/n with k ranks in a domain, gather and scatter S (n-k)/n, others S, over its NICs.
-    Ignores latency. Patarasu and Yuan, J. Parallel Distrib. Comput. 69 (2009), doi:10.1016/j.jpdc.2008.09.002.
+    Around one GPU: S (n-1)/n (S for broadcast, reduce, send_recv) over its fastest way out. Around
+    one NVLink domain of D: all_reduce 2 S (D-1)/D (S where switches reduce), all_gather and
+    reduce_scatter S (D-1)/D, all_to_all k S (n-k)/n with k ranks in a domain, gather and scatter S
+    (n-k)/n, others S, over its NICs. Ignores latency. Patarasu and Yuan, J. Parallel Distrib.
+    Comput. 69 (2009), doi:10.1016/j.jpdc.2008.09.002.
     """
     op, n, s = collective.operation, placement.n, collective.nbytes
     if op == "barrier":

@@ -14,8 +14,9 @@ from commsim.topology.cluster import Cluster
 from commsim.units import KIB, MIB, Seconds, format_rate
 
 SINGLE_LAUNCH = 6e-6
-"""s a GPU: one thread launching on n GPUs one after another (`-g n`): 23.3 to 25 us on 4 H100, NCCL 2.29.2,
-where one process each needs 9.5 (nccl-tests logs of the "4-GPU slice" platform in validation/published)."""
+"""s a GPU: one thread launching on n GPUs one after another (`-g n`): 23.3 to 25 us on 4 H100, NCCL
+2.29.2, where one process each needs 9.5 (nccl-tests logs of the "4-GPU slice" platform in
+validation/published)."""
 
 
 def regime(nbytes: int) -> str:
@@ -83,7 +84,8 @@ def _spread(
             and tag not in known
         ):
             doubts.append(
-                f"no measurement of {kind} {tag!r} in profile {profile.name}: its constants are the average of the others"
+                f"no measurement of {kind} {tag!r} in profile {profile.name}: "
+                "its constants are the average of the others"
             )
     if (top := profile.fitted.get("max_nodes")) and facts.communicator.nodes > int(top[0]):
         doubts.append(
@@ -91,7 +93,8 @@ def _spread(
         )
     if (ops := profile.fitted.get("operations")) and c.operation not in ops:
         doubts.append(
-            f"no measurement of {c.operation} in profile {profile.name}: only physics and the other operations"
+            f"no measurement of {c.operation} in profile {profile.name}: "
+            "only physics and the other operations"
         )
     widen = 1.5 ** len(doubts)
     return spread.low * widen, spread.high * widen, tuple(doubts)

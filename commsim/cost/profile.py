@@ -18,8 +18,12 @@ _SHIPPED = Path(__file__).with_name("profiles")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """One number of the model: value x factors. by: for every kind of tag (generation, transport ...) the factor of each tag
-    that was fitted; a tag that is missing has factor 1. limits: what physics allows. error: standard error of ln(value) in the fit."""
+    """One number of the model: value x factors.
+
+    by: for every kind of tag (generation, transport ...) the factor of each tag that was fitted; a
+    tag that is missing has factor 1. limits: what physics allows. error: standard error of
+    ln(value) in the fit.
+    """
 
     value: float
     unit: str
@@ -43,8 +47,8 @@ class Spread:
 class Profile:
     """Constants, how far predictions with them may be trusted, and what they were fitted on.
 
-    spreads: by "nodes class/regime" ("one node/latency" ...). fitted: for every kind of tag the tags present in the fit,
-    and "max_nodes", "max_ranks".
+    spreads: by "nodes class/regime" ("one node/latency" ...). fitted: for every kind of tag the
+    tags present in the fit, and "max_nodes", "max_ranks".
     """
 
     name: str

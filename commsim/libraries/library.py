@@ -1,4 +1,4 @@
-"""The contract of a communication library model: who decides algorithm, protocol and channels, and why."""
+"""The contract of a library model: who decides algorithm, protocol and channels, and why."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from commsim.units import Seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One way to run the collective. estimate: what the library itself believes (s; inf where it is ruled out,
-    nan where the library has no estimate and does not choose by one); reason: why it is ruled out, else ""."""
+    """One way to run the collective.
+
+    estimate: what the library itself believes (s; inf where it is ruled out, nan where the library
+    has no estimate and does not choose by one). reason: why it is ruled out, else "".
+    """
 
     algorithm: str
     protocol: str
@@ -25,8 +28,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What the library picks and what it looked at. `facts` are the numbers the cost model needs about how the
-    library laid its channels (documented by each library)."""
+    """What the library picks and what it looked at.
+
+    facts: the numbers the cost model needs about how the library laid its channels (documented by
+    each library).
+    """
 
     chosen: Candidate
     candidates: tuple[Candidate, ...]
@@ -43,4 +49,4 @@ class Library(ABC):
 
     @abstractmethod
     def choose(self, collective: Collective, cluster: Cluster) -> Choice:
-        """The algorithm, protocol and channel count this library would use; every candidate with its reason."""
+        """The algorithm, protocol and channels this library would use; every candidate, and why."""

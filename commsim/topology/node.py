@@ -36,8 +36,11 @@ class PcieSwitch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU (or GCD, or MIG slice), a rank's device. index: CUDA device number; capability: compute capability x 10
-    (0: not NVIDIA). `part` is its name in the catalogue ("" where the source does not say)."""
+    """One GPU (or GCD, or MIG slice), a rank's device.
+
+    index: CUDA device number. part: its name in the catalogue ("" where the source does not say).
+    capability: compute capability x 10 (0: not NVIDIA).
+    """
 
     name: str
     index: int
@@ -49,8 +52,11 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
-    """One network port as NCCL counts devices. `card` names the PCIe function it sits on (several ports may
-    share one card, whose PCIe link they then share): the link's end is the card. rate: one direction."""
+    """One network port as NCCL counts devices.
+
+    card: the PCIe function it sits on, which is the link's end; several ports may share one card,
+    whose PCIe link they then share. rate: one direction.
+    """
 
     name: str
     index: int
@@ -76,9 +82,10 @@ class NvSwitch:
 class NodeLink:
     """A cable or bus; both directions have `bandwidth` each.
 
-    kind: nvlink (GPU-GPU or GPU-NVSwitch), xgmi (GPU-GPU), pcie (source is the child, target its parent:
-    the switch or CPU above), c2c (GPU-CPU), socket (CPU-CPU). width: PCIe lanes, or number of NVLinks/xGMI links
-    bundled. speed: per-lane transfer rate in GT/s for pcie (0: the source does not say).
+    kind: nvlink (GPU-GPU or GPU-NVSwitch), xgmi (GPU-GPU), pcie (source is the child, target its
+    parent: the switch or CPU above), c2c (GPU-CPU), socket (CPU-CPU). width: PCIe lanes, or number
+    of NVLinks/xGMI links bundled. speed: per-lane transfer rate in GT/s for pcie (0: the source
+    does not say).
     """
 
     source: str
@@ -92,8 +99,11 @@ class NodeLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
-    """A machine. gpu_peer_access: None = what the PCIe path allows; False = the driver refuses peer-to-peer
-    over PCIe (GeForce, or `p2p = false`)."""
+    """A machine.
+
+    gpu_peer_access: None: what the PCIe path allows; False: the driver refuses peer-to-peer over
+    PCIe (GeForce, or `p2p = false`).
+    """
 
     gpus: tuple[Gpu, ...]
     nics: tuple[Nic, ...] = ()

@@ -1,10 +1,11 @@
-"""How the ranks of a group lie on a cluster: how many machines, how many NVLink domains, who sits where."""
+"""How a group's ranks lie on a cluster: how many machines and NVLink domains, who sits where."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from commsim.errors import CollectiveError
 from commsim.topology.cluster import Cluster
@@ -14,9 +15,10 @@ from commsim.topology.cluster import Cluster
 class Placement:
     """A group of `n` ranks on `hosts` machines in `domains` NVLink domains.
 
-    hosts_by_set: for every distinct set of local GPU indices in use, on how many machines it occurs,
-    first seen first. domain_shapes: for every distinct domain, the local sets of its machines in order, and how
-    many domains look like that. packed: the group lists each machine's ranks one after another.
+    hosts_by_set: for every distinct set of local GPU indices in use, on how many machines it
+    occurs, first seen first. domain_shapes: for every distinct domain, the local sets of its
+    machines in order, and how many domains look like that. packed: the group lists each machine's
+    ranks one after another.
     """
 
     n: int
@@ -37,7 +39,10 @@ class Placement:
 
 
 def place(cluster: Cluster, ranks: tuple[int, ...] | None) -> Placement:
-    """The placement of a group (None: every rank). Raises CollectiveError on a rank the cluster does not have."""
+    """The placement of a group (None: every rank).
+
+    Raises CollectiveError on a rank that the cluster does not have.
+    """
     return _place(cluster, ranks)
 
 
@@ -48,7 +53,8 @@ def _place(cluster: Cluster, ranks: tuple[int, ...] | None) -> Placement:
         n = cluster.n_ranks
         if n < 2:
             raise CollectiveError(
-                f"{cluster.name}: 1 rank in all; a collective needs at least 2 (raise nodes or node.gpus)"
+                f"{cluster.name}: 1 rank in all; a collective needs at least 2 "
+                "(raise nodes or node.gpus)"
             )
         every = tuple(range(per_host))
         full, rest = divmod(cluster.nodes, per_domain)
@@ -64,14 +70,15 @@ def _place(cluster: Cluster, ranks: tuple[int, ...] | None) -> Placement:
     top = max(ranks)
     if top >= cluster.n_ranks:
         raise CollectiveError(
-            f"{cluster.name}: ranks: {top} does not exist; {cluster.n_ranks} ranks (0 .. {cluster.n_ranks - 1}) "
-            f"on {cluster.nodes} nodes x {per_host}; name existing ranks or raise nodes"
+            f"{cluster.name}: ranks: {top} does not exist; {cluster.n_ranks} ranks "
+            f"(0 .. {cluster.n_ranks - 1}) on {cluster.nodes} nodes x {per_host}; "
+            "name existing ranks or raise nodes"
         )
     hosts: dict[int, list[int]] = {}
     for rank in ranks:
         hosts.setdefault(rank // per_host, []).append(rank % per_host)
     order = [rank // per_host for rank in ranks]
-    packed = sum(a != b for a, b in zip(order, order[1:], strict=False)) == len(hosts) - 1
+    packed = sum(a != b for a, b in pairwise(order)) == len(hosts) - 1
     domains: dict[int, list[tuple[int, ...]]] = {}
     for host in sorted(hosts):
         domains.setdefault(host // per_domain, []).append(tuple(sorted(hosts[host])))

@@ -12,8 +12,8 @@ from commsim.topology.placement import Placement
 class NcclFacts:
     """The group, NCCL's searched communicator, and the version and settings in force.
 
-    version: the modelled version (clamped to the range modelled). launch: processes, threads or single.
-    p2p: for send/recv based operations: chunk size in bytes, channels per peer, p2p channels.
+    version: the modelled version (clamped to the range modelled). launch: processes, threads or
+    single. env: the settings in force, the network plugin's own among them.
     """
 
     placement: Placement

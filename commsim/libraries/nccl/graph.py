@@ -1,6 +1,7 @@
 """What NCCL's graph search finds, and what its tuner reads: the contract between search and tuning.
 
-Bandwidths here are NCCL's own GB/s per channel and latencies microseconds, as NCCL counts and prints them.
+Bandwidths here are NCCL's own GB/s per channel and latencies microseconds, as NCCL counts and
+prints them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ class Pattern(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """One searched graph of one node. `orders`: per channel the GPUs' local positions (0 .. local ranks-1) in
-    order (NVLS, CollNet: the head first or only); `nets`: per channel entry and exit NIC (index into node.nics), empty on one node."""
+    """One searched graph of one node.
+
+    orders: per channel the GPUs' local positions (0 .. local ranks - 1) in order (NVLS, CollNet:
+    the head first or only). nets: per channel entry and exit NIC (index into node.nics), empty on
+    one node.
+    """
 
     pattern: Pattern
     channels: int
@@ -47,8 +52,10 @@ class Graph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGraphs:
-    """One NCCL node before alignment: its ranks (numbers inside the domain, ascending; a position in an order is
-    a place in here) and its own graphs."""
+    """One NCCL node before alignment: its ranks and its own graphs.
+
+    ranks: numbers inside the domain, ascending; a position in an order is a place in here.
+    """
 
     ranks: tuple[int, ...]
     ring: Graph
@@ -58,7 +65,7 @@ class NodeGraphs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainGraphs:
-    """`count` consecutive equal NVLink domains (a machine, or a rack of them) of `ranks` ranks, each of these nodes."""
+    """`count` consecutive equal NVLink domains (machines, or racks) of `ranks` ranks each."""
 
     count: int
     ranks: int
@@ -67,10 +74,12 @@ class DomainGraphs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communicator:
-    """Everything the tuner needs to know of a communicator: section 3's inputs in docs/nccl.md.
+    """Everything the tuner needs to know of a communicator.
 
-    nodes: NCCL's node count (NVLink domains from 2.21). local_ranks: ranks on each node, in node order
-    (uniform groups: one number repeated is stored once, see `uniform`). Graphs are None where not searched.
+    nodes: NCCL's node count (NVLink domains from 2.21). channels: the communicator's count after
+    all duplication; coll_channels: those that collectives use. min_net_bandwidth: the slowest NIC
+    path of a rank, GB/s. nvls_chunk, nvls_tree_max_chunk: bytes. domains: every node's own graphs,
+    from which rings and trees follow. Graphs are None where not searched.
     """
 
     n: int
@@ -90,18 +99,18 @@ class Communicator:
     collnet_direct: Graph | None = None
     nvls_support: bool = False
     nvls_channels: int = 0
-    channels: int = 0  # communicator's channel count after all duplication
-    coll_channels: int = 0  # "collective channels" of section 2.6
+    channels: int = 0
+    coll_channels: int = 0
     p2p_channels: int = 0
     p2p_channels_per_peer: int = 0
     mnnvl: bool = False
-    min_net_bandwidth: float = 0.0  # slowest NIC path of a rank, GB/s
+    min_net_bandwidth: float = 0.0
     all_nvlink: bool = False
     all_direct_p2p: bool = False
     max_bw: float = 0.0
     total_bw: float = 0.0
     nic_count: int = 0
     collnet: bool = False
-    nvls_chunk: int = 0  # bytes
-    nvls_tree_max_chunk: int = 0  # bytes
-    domains: tuple[DomainGraphs, ...] = ()  # every node's own graphs, from which rings and trees follow
+    nvls_chunk: int = 0
+    nvls_tree_max_chunk: int = 0
+    domains: tuple[DomainGraphs, ...] = ()

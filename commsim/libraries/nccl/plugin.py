@@ -1,4 +1,4 @@
-"""What a network plugin changes of what NCCL sees: fused NICs and the settings its documentation prescribes."""
+"""What a network plugin changes of what NCCL sees: fused NICs and prescribed settings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ SETTINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "tcpx": (("NCCL_ALGO", "Ring"), ("NCCL_PROTO", "Simple"), ("NCCL_NVLS_ENABLE", "0")),
     "tcpxo": (("NCCL_ALGO", "Ring,Tree"), ("NCCL_PROTO", "Simple"), ("NCCL_NVLS_ENABLE", "0")),
 }
-"""Google Cloud, "Deploy and run NCCL on Slurm / GKE": GPUDirect-TCPX and GPUDirect-TCPXO environment."""
+"""What the plugin's documentation prescribes: Google Cloud, "Deploy and run NCCL on Slurm / GKE",
+environment of GPUDirect-TCPX and GPUDirect-TCPXO."""
 
 
 def settings(
     transport: str, env: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[tuple[str, str], ...], str]:
-    """The environment with what the transport's plugin prescribes where the user says nothing, and a note."""
+    """The environment with what the transport's plugin prescribes where the user says nothing,
+    and a note."""
     given = dict(env)
     added = tuple((k, v) for k, v in SETTINGS.get(transport, ()) if k not in given)
     if not added:
@@ -25,7 +27,8 @@ def settings(
     told = " ".join(f"{k}={v}" for k, v in added)
     return (
         tuple(sorted(given.items() | set(added))),
-        f"{transport}: its plugin's documented settings {told} are assumed; set them otherwise to override",
+        f"{transport}: its plugin's documented settings {told} are assumed; "
+        "set them otherwise to override",
     )
 
 
@@ -33,8 +36,9 @@ def settings(
 def seen(node: NodeTopology, transport: str) -> NodeTopology:
     """The machine as NCCL sees it through the plugin.
 
-    aws-ofi-nccl (EFA) shows the NICs that hang under one PCIe switch as one multi-rail device of their summed
-    rate: 32 x 100 Gbit/s on a p5 are 8 devices of 400 Gbit/s (aws-ofi-nccl, doc/efa-topology; release 1.7.0).
+    aws-ofi-nccl (EFA) shows the NICs that hang under one PCIe switch as one multi-rail device of
+    their summed rate: 32 x 100 Gbit/s on a p5 are 8 devices of 400 Gbit/s (aws-ofi-nccl,
+    doc/efa-topology; release 1.7.0).
     """
     if transport != "efa":
         return node
