@@ -27,6 +27,7 @@ from commsim.units import parse_rate
 
 NEWEST = {"nccl": "nccl@2.30.7", "rccl": "rccl@2.27.7", "mpi": "mpi"}
 _MAX_EXTENDS = 8
+_MAX_DEPTH = 16
 
 
 def load_cluster(
@@ -89,12 +90,22 @@ def _read(path: Path) -> dict[str, Any]:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError([f"{path}: cannot be read as text: {error}"]) from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SpecError([f"{path.name}: not valid TOML: {error}"]) from None
 
 
-def _plain(source: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _plain(v) if isinstance(v, Mapping) else copy.copy(v) for k, v in source.items()}
+def _plain(source: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """A copy in plain dicts; SpecError on tables inside one another without end."""
+    if depth > _MAX_DEPTH:
+        raise SpecError(
+            [
+                f"more than {_MAX_DEPTH} tables inside one another, expected [node.nics] at the deepest"
+            ]
+        )
+    return {
+        k: _plain(v, depth + 1) if isinstance(v, Mapping) else copy.copy(v)
+        for k, v in source.items()
+    }
 
 
 def _extended(raw: dict[str, Any], folder: Path, depth: int = 0) -> dict[str, Any]:

@@ -102,10 +102,13 @@ def _over_network(cluster: Cluster, a: tuple[int, int], b: tuple[int, int]) -> t
     nearest = [nearest_nics(cluster.node, a[1]), nearest_nics(cluster.node, b[1])]
     every = tuple(range(len(cluster.node.nics)))
     # Without a switch only some NICs lead to the other machine, and those are then the ones to use.
-    for from_nics, to_nics in ((nearest[0], nearest[1]), (every, every)):
+    pairs = [(every, every)]
+    if not cluster.wiring.forwarding:
+        pairs.insert(0, (nearest[0], nearest[1]))
+    for from_nics, to_nics in pairs:
         starts = _legs(cluster, a, from_nics)
         goals = _legs(cluster, b, to_nics)
-        routes = list(_through_fabric(cluster, starts, goals))
+        routes = list(_through_fabric(cluster, starts, goals, {f"node{a[0]}", f"node{b[0]}"}))
         if routes:
             least = min(map(len, routes))
             return tuple(route for route in routes if len(route) == least)
@@ -127,16 +130,20 @@ def _legs(cluster: Cluster, end: tuple[int, int], nics: tuple[int, ...]) -> dict
 
 
 def _through_fabric(
-    cluster: Cluster, starts: dict[str, list[Route]], goals: dict[str, list[Route]]
+    cluster: Cluster,
+    starts: dict[str, list[Route]],
+    goals: dict[str, list[Route]],
+    own: set[str],
 ) -> Iterator[Route]:
+    """The ways from NIC to NIC with the legs at both ends; machines but the `own` pass data on."""
     neighbours = cluster.fabric_neighbours
     switches = {s.name for s in cluster.wiring.switches}
     wanted = {nic for nic, legs in goals.items() if legs}
 
     def after(name: str) -> Iterable[str]:
         near = neighbours.get(name, ())
-        if name not in switches and cluster.wiring.forwarding and name not in starts:
-            host = name.partition("/")[0]
+        host = name.partition("/")[0]
+        if name not in switches and cluster.wiring.forwarding and host not in own:
             near = (*near, *(f"{host}/{nic}" for nic in cluster.site.nics))
         return (n for n in near if n in switches or n in wanted or cluster.wiring.forwarding)
 
@@ -156,8 +163,11 @@ def _expand(cluster: Cluster, way: Route) -> Route:
     for a, b in pairwise(way):
         host = a.partition("/")[0]
         if host == b.partition("/")[0] and "/" in a:
-            inner = _host_ways(cluster.node, a.partition("/")[2], b.partition("/")[2], direct=True)
-            whole += [f"{host}/{name}" for name in inner[0][1:-1]] if inner else []
+            ends = (a.partition("/")[2], b.partition("/")[2])
+            inner = _host_ways(cluster.node, min(ends), max(ends), direct=True)
+            if inner:  # one way, the same in both directions
+                step = 1 if ends[0] < ends[1] else -1
+                whole += [f"{host}/{name}" for name in inner[0][::step][1:-1]]
         whole.append(b)
     return tuple(whole)
 

@@ -220,6 +220,16 @@ def test_routes_are_walks_of_equal_length_and_the_same_back(
     assert {route[::-1] for route in one.routes(b, a)} == set(routes)
 
 
+def test_a_ring_of_cables_leads_straight_to_the_next_machine() -> None:
+    # NICs 0 and 1 of a machine lead on, 2 and 3 back: machine 0's NIC 0 to machine 1's NIC 2.
+    one = cluster(hgx(4), 6, kind="direct")
+    cable = ("node0/gpu0", "node0/sw0", "node0/nic0", "node1/nic2", "node1/sw2")
+    across = ("node1/cpu1", "node1/cpu0", "node1/sw0", "node1/gpu0")
+    assert one.routes(0, 6) == ((*cable, "node1/gpu2"),)
+    assert one.routes(0, 4) == ((*cable, *across),)
+    assert one.routes(4, 0) == ((*cable, *across)[::-1],)
+
+
 def test_sixteen_thousand_gpus_take_seconds() -> None:
     start = time.perf_counter()
     big = cluster(hgx(), 2048)

@@ -264,6 +264,14 @@ def test_an_explicit_graph_with_mistakes() -> None:
     assert 'no device of kind "nic"' in problems(alone, nodes=2)[0]
 
 
+def test_a_table_inside_itself_is_refused() -> None:
+    tables = copy.deepcopy(GOOD)
+    tables["node"]["inside"] = tables
+    assert problems(tables) == (
+        "more than 16 tables one inside another, expected at most 2: [node.nics]",
+    )
+
+
 _LEAVES = st.one_of(
     st.none(),
     st.booleans(),
@@ -286,7 +294,7 @@ def test_no_input_ends_in_anything_but_a_cluster_or_our_error(changes: dict[str,
         for table in way:
             at = at.get(table, {}) if isinstance(at, dict) else {}
         if isinstance(at, dict):
-            at[last] = value
+            at[last] = copy.deepcopy(value)  # the drawn value must stay as it is
     cluster = None
     with contextlib.suppress(CommsimError):
         cluster = load_cluster(tables)
