@@ -98,9 +98,7 @@ def _plain(source: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """A copy in plain dicts; SpecError on tables inside one another without end."""
     if depth > _MAX_DEPTH:
         raise SpecError(
-            [
-                f"more than {_MAX_DEPTH} tables inside one another, expected [node.nics] at the deepest"
-            ]
+            [f"more than {_MAX_DEPTH} tables one inside another, expected at most 2: [node.nics]"]
         )
     return {
         k: _plain(v, depth + 1) if isinstance(v, Mapping) else copy.copy(v)
