@@ -22,6 +22,10 @@ class SpecError(CommsimError, ValueError):
         super().__init__("\n".join(self.problems))
 
 
+class UnnamedGpuError(SpecError):
+    """A topology file that does not name its GPU, nor tell its compute capability."""
+
+
 class UnitError(CommsimError, ValueError):
     """Text that is not a quantity, or a bare number where a unit is needed."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.errors import UnnamedGpuError
 from commsim.report.machine import (
     distance,
     gpu_words,
@@ -19,7 +21,9 @@ from commsim.report.machine import (
 )
 from commsim.topology.capacity import network_bandwidth
 from commsim.topology.cluster import Cluster
+from commsim.topology.imported import interconnect_of, unnamed_machine
 from commsim.topology.load import load_cluster, presets
+from commsim.topology.node import NodeTopology
 from commsim.units import BytesPerSecond, format_rate
 
 
@@ -53,15 +57,36 @@ def topo(
         return
     if source is None:
         raise typer.BadParameter("name a FILE or PRESET, or list the presets with --list")
-    cluster = a.read_cluster(source, nodes=nodes, settings=settings, gpu=gpu)
+    try:
+        cluster = a.read_cluster(source, nodes=nodes, settings=settings, gpu=gpu)
+    except UnnamedGpuError as error:
+        _show_unnamed(Path(source), str(error), json)
+        return
     cuts = _cuts(cluster)
     if json:
         print_json(_as_dict(cluster, cuts))
         return
-    node = cluster.node
     machines = "node" if cluster.nodes == 1 else "nodes"
     print(f"{cluster.name}: {cluster.n_ranks} GPUs on {cluster.nodes} {machines}")
     print_facts(_facts(cluster, cuts))
+    _show_node(cluster.node)
+    print_section("notes", cluster.notes)
+
+
+def _show_unnamed(path: Path, why: str, json: bool) -> None:
+    """What a file tells of a machine whose GPU it does not name."""
+    node = unnamed_machine(path)
+    kind = interconnect_of(node)
+    if json:
+        print_json({"name": path.stem, "interconnect": kind, **_node_dict(node), "notes": [why]})
+        return
+    print(f"{path.stem}: {len(node.gpus)} GPUs that the file does not name")
+    print_facts(_node_facts(node, kind))
+    _show_node(node)
+    print_section("notes", (why,))
+
+
+def _show_node(node: NodeTopology) -> None:
     print_section("picture of a node (rates per direction)", picture(node))
     if node.nics:
         rows = [
@@ -73,7 +98,6 @@ def topo(
             ("", *(nic.name for nic in node.nics)),
             rows,
         )
-    print_section("notes", cluster.notes)
 
 
 def _cuts(cluster: Cluster) -> dict[str, BytesPerSecond]:
@@ -88,16 +112,17 @@ def _cuts(cluster: Cluster) -> dict[str, BytesPerSecond]:
     return cuts
 
 
-def _facts(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> list[tuple[str, str]]:
-    node, fabric = cluster.node, cluster.fabric
-    facts = [
-        ("GPUs per node", gpu_words(node)),
-        ("interconnect", cluster.interconnect),
-    ]
+def _node_facts(node: NodeTopology, interconnect: str) -> list[tuple[str, str]]:
+    facts = [("GPUs per node", gpu_words(node)), ("interconnect", interconnect)]
     if fast := Counter(words for gpu in node.gpus if (words := scale_up_words(node, gpu))):
         facts.append(("per GPU", ", ".join(f"{words} ({count})" for words, count in fast.items())))
     facts.append(("CPUs", ", ".join(f"{c.name} {c.vendor} {c.arch}" for c in node.cpus) or "none"))
-    facts.append(("NICs per node", nic_words(node)))
+    return [*facts, ("NICs per node", nic_words(node))]
+
+
+def _facts(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> list[tuple[str, str]]:
+    node, fabric = cluster.node, cluster.fabric
+    facts = _node_facts(node, cluster.interconnect)
     if node.nics:
         every = tuple(range(len(node.gpus)))
         facts.append(("NICs together", format_rate(network_bandwidth(node, every))))
@@ -120,12 +145,29 @@ def _facts(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> list[tuple[str,
 
 
 def _as_dict(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> dict[str, Any]:
-    node, fabric = cluster.node, cluster.fabric
+    fabric = cluster.fabric
     return {
         "name": cluster.name,
         "nodes": cluster.nodes,
         "ranks": cluster.n_ranks,
         "interconnect": cluster.interconnect,
+        **_node_dict(cluster.node),
+        "fabric": {
+            "kind": fabric.kind,
+            "transport": fabric.transport,
+            "oversubscription": fabric.oversubscription,
+            "sharp": fabric.sharp,
+            "scale_up_domain": fabric.scale_up_domain,
+        },
+        "cut_bytes_per_s": cuts,
+        "library": cluster.default_library,
+        "price_per_gpu_hour_usd": cluster.price_per_gpu_hour,
+        "notes": list(cluster.notes),
+    }
+
+
+def _node_dict(node: NodeTopology) -> dict[str, Any]:
+    return {
         "gpus": [{"name": g.name, "part": g.part, "gpudirect": g.gpudirect} for g in node.gpus],
         "nics": [
             {
@@ -153,15 +195,4 @@ def _as_dict(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> dict[str, Any
             gpu.name: {nic.name: distance(node, i, j) for j, nic in enumerate(node.nics)}
             for i, gpu in enumerate(node.gpus)
         },
-        "fabric": {
-            "kind": fabric.kind,
-            "transport": fabric.transport,
-            "oversubscription": fabric.oversubscription,
-            "sharp": fabric.sharp,
-            "scale_up_domain": fabric.scale_up_domain,
-        },
-        "cut_bytes_per_s": cuts,
-        "library": cluster.default_library,
-        "price_per_gpu_hour_usd": cluster.price_per_gpu_hour,
-        "notes": list(cluster.notes),
     }

@@ -36,10 +36,10 @@ def gpu_words(node: NodeTopology) -> str:
 
 
 def nic_words(node: NodeTopology) -> str:
-    """`8 x 50 GB/s`, and whether data goes through host memory; `none`."""
+    """`8 x 50 GB/s` (`8 x unknown`), and whether data goes through host memory; `none`."""
     kinds = Counter((nic.rate, nic.gpudirect) for nic in node.nics)
     words = [
-        f"{count} x {format_rate(rate)}{'' if direct else ' through host memory'}"
+        f"{count} x {_rate(rate)}{'' if direct else ' through host memory'}"
         for (rate, direct), count in kinds.items()
     ]
     return ", ".join(words) or "none"
@@ -52,13 +52,24 @@ def machine_words(node: NodeTopology) -> str:
 
 
 def scale_up_words(node: NodeTopology, gpu: Gpu) -> str:
-    """`450 GB/s NVLink to the NVSwitch`; "" for a GPU without such links."""
+    """`450 GB/s NVLink to the NVSwitch`, `18 NVLinks` without a rate; "" without such links."""
+    mine = [
+        link
+        for link in node.links
+        if gpu.name in (link.source, link.target) and link.kind in ("nvlink", "xgmi")
+    ]
+    if not mine:
+        return ""
+    word = "xGMI" if any(link.kind == "xgmi" for link in mine) else "NVLink"
+    through = " to the NVSwitch" if node.nvswitch is not None else ""
     rate = sum(scale_up_links(node).get(gpu.name, {}).values())
     if not rate:
-        return ""
-    kinds = {link.kind for link in node.links if gpu.name in (link.source, link.target)}
-    through = " to the NVSwitch" if node.nvswitch is not None else ""
-    return f"{format_rate(rate)} {'xGMI' if 'xgmi' in kinds else 'NVLink'}{through}"
+        return f"{sum(link.width for link in mine)} {word}s{through}, rate unknown"
+    return f"{format_rate(rate)} {word}{through}"
+
+
+def _rate(rate: BytesPerSecond) -> str:
+    return format_rate(rate) if rate else "unknown"
 
 
 def picture(node: NodeTopology) -> tuple[str, ...]:
@@ -103,8 +114,7 @@ def _label(node: NodeTopology, device: str) -> str:
     words += [f"({c.vendor} {c.arch}, NUMA {c.numa})" for c in node.cpus if c.name == device]
     words += [f"({gpu.part})" for gpu in node.gpus if gpu.name == device and gpu.part]
     links = [
-        f"{format_rate(link.bandwidth) if link.bandwidth else 'unknown'}"
-        f" {'C2C' if link.kind == 'c2c' else 'PCIe'}"
+        f"{_rate(link.bandwidth)} {'C2C' if link.kind == 'c2c' else 'PCIe'}"
         for link in node.links
         if (link.kind == "pcie" and link.source == device)
         or (
@@ -113,7 +123,7 @@ def _label(node: NodeTopology, device: str) -> str:
         )
     ]
     links += [w for gpu in node.gpus if gpu.name == device and (w := scale_up_words(node, gpu))]
-    ports = [f"{nic.name} {format_rate(nic.rate)}" for nic in node.nics if nic.card == device]
+    ports = [f"{nic.name} {_rate(nic.rate)}" for nic in node.nics if nic.card == device]
     text = " ".join(words)
     if links:
         text += f": {', '.join(links)}"

@@ -1,7 +1,8 @@
 """Machines that come as a graph (NCCL XML, nvidia-smi, rocm-smi), in a cluster file's words.
 
-Such sources leave things out: the GPU's name, link rates, NIC rates. What is then taken from the
-catalogue is a sentence in the notes.
+Such sources leave things out: the GPU's name, link rates, NIC rates. The GPU must then be stated,
+unless the source tells its compute capability: NCCL's choice needs no more, so a GPU of that
+capability stands in, and a note says so, as for every rate that is taken from the catalogue.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from commsim.errors import SpecError
+from commsim.errors import SpecError, UnnamedGpuError
 from commsim.topology import parts
 from commsim.topology.mesh import scale_up_pairs
 from commsim.topology.node import Nic, NodeLink, NodeTopology, NvSwitch
@@ -20,7 +21,7 @@ from commsim.topology.parts import GpuPart
 from commsim.topology.spec_problems import parse
 from commsim.units import BytesPerSecond, format_rate, parse_rate
 
-# The GPU taken where a source tells only compute capability or links: the most sold one first.
+# The GPU that stands in where a source tells only the compute capability: the most sold one first.
 _USUAL = (
     "H100-SXM5-80GB",
     "A100-SXM4-80GB",
@@ -30,9 +31,6 @@ _USUAL = (
     "GH200-96GB",
     "GB200-NVL72",
     "GB300-NVL72",
-    "MI300X",
-    "MI250X",
-    "MI210",
     "A100-PCIe-80GB",
     "H100-PCIe-80GB",
     "H800-SXM5-80GB",
@@ -74,13 +72,14 @@ def read_machine(path: Path, stated: Stated) -> tuple[NodeTopology, GpuPart, tup
     guessed = stated.gpu is None and not node.gpus[0].part
     if stated.gpu is not None:
         part = parts.gpu(stated.gpu)
+    elif not guessed:
+        part = parts.gpu(node.gpus[0].part)
     else:
-        part = part_of(node)
-        if guessed:
-            notes.append(
-                f"node.gpu: {path.name} does not name it, {part.name} taken by its links;"
-                " state node.gpu if it is another"
-            )
+        part = _stand_in(node, path.name)
+        notes.append(
+            f"node.gpu: {path.name} does not name it, {part.name} stands in for a GPU of compute "
+            f"capability {part.capability / 10:g}; state node.gpu if it is another"
+        )
     if reader != "nccl_xml":  # text holds no rates: they come with the part
         node = cast(NodeTopology, module.read(path, gpu=part.name))
     node = replace(
@@ -179,29 +178,37 @@ def _reader(path: Path) -> str:
     return "rocm_smi" if amd else "nvidia_smi"
 
 
-def part_of(node: NodeTopology) -> GpuPart:
-    """The GPU of a machine whose source may tell only compute capability and links."""
-    gpu = node.gpus[0]
-    if gpu.part:
-        return parts.gpu(gpu.part)
-    mine = [link for link in node.links if gpu.name in (link.source, link.target)]
-    links = sum(link.width for link in mine if link.kind in ("nvlink", "xgmi"))
-    xgmi = any(link.kind == "xgmi" for link in mine)
-    grace = any(link.kind == "c2c" for link in mine)
+def unnamed_machine(path: Path) -> NodeTopology:
+    """The machine of a file that does not name its GPU: devices and links, rates 0 (not known)."""
+    module: Any = importlib.import_module(f"commsim.topology.importers.{_reader(path)}")
+    return cast(NodeTopology, module.read(path))
 
+
+def _stand_in(node: NodeTopology, where: str) -> GpuPart:
+    """A GPU of the capability that the source tells; UnnamedGpuError where it tells none."""
+    gpu = node.gpus[0]
+    alike = [p for p in map(parts.gpu, _USUAL) if p.capability == gpu.capability]
+    if not gpu.capability or not alike:
+        raise UnnamedGpuError(
+            [
+                f"{where}: node.gpu: the file does not name the GPU, and nothing is guessed; "
+                "state it as --gpu H100-SXM5-80GB (from Python: the override node.gpu)"
+            ]
+        )
+    mine = [link for link in node.links if gpu.name in (link.source, link.target)]
+    links = sum(link.width for link in mine if link.kind == "nvlink")
+    grace = any(link.kind == "c2c" for link in mine)
     pairs = len(node.gpus) > 2 and interconnect_of(node) == "nvlink-pairs"
 
-    def unlike(part: GpuPart) -> tuple[bool, bool, bool, bool, bool, int]:
+    def unlike(part: GpuPart) -> tuple[bool, bool, bool, int]:
         return (
-            bool(gpu.capability) and part.capability != gpu.capability,
-            xgmi != (part.vendor == "amd"),
             grace != bool(part.c2c_count),
             part.sxm if not links else part.link_count == 0,
             pairs and not part.bridge,
             abs(part.link_count - links),
         )
 
-    return min((parts.gpu(name) for name in _USUAL), key=unlike)
+    return min(alike, key=unlike)
 
 
 def interconnect_of(node: NodeTopology) -> str:

@@ -76,6 +76,31 @@ def test_nvidia_smi_text_with_the_gpu_named(commsim: Command, tmp_path: Path) ->
     assert commsim(f"topo {path} --gpu A100-SXM4-80GB").code == 0
 
 
+def test_a_file_without_a_gpu_name_shows_what_it_tells(commsim: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text(MATRIX, encoding="utf-8")
+    ran = commsim(f"topo {path}")
+    assert ran.code == 0
+    assert ran.lines[0] == "mine: 2 GPUs that the file does not name"
+    assert "4 NVLinks, rate unknown (2)" in ran.out
+    assert "state it as --gpu" in ran.out
+    found = commsim(f"topo {path} --json").json
+    assert [gpu["part"] for gpu in found["gpus"]] == ["", ""]
+    distances = [list(row.values()) for row in found["nic_distance"].values()]
+    assert distances == [["PIX", "SYS"], ["SYS", "PIX"]]
+    assert len(found["notes"]) == 1
+
+
+def test_a_prediction_needs_the_gpu_name(commsim: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text(MATRIX, encoding="utf-8")
+    ran = commsim(f"predict {path} all_reduce -s 1M")
+    assert (ran.code, ran.out) == (2, "")
+    assert "state it as --gpu" in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert commsim(f"predict {path} all_reduce -s 1M --gpu A100-SXM4-80GB").code == 0
+
+
 def test_a_cluster_file(commsim: Command, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(

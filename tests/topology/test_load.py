@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from commsim.errors import SpecError, UnknownNameError
+from commsim.errors import SpecError, UnknownNameError, UnnamedGpuError
+from commsim.topology.imported import unnamed_machine
 from commsim.topology.load import load_cluster
 from commsim.topology.node import NodeTopology
 
@@ -211,14 +212,16 @@ NIC0    PIX     SYS     SYS     SYS      X
 def test_nvidia_smi_text(tmp_path: Path) -> None:
     path = tmp_path / "topo.txt"
     path.write_text(TOPO)
-    cluster = load_cluster(path, nodes=2, **{"fabric.transport": "roce"})
-    # Three peers with four links each: the 12 NVLinks of an A100.
+    named = {"node.gpu": "A100-SXM4-80GB", "fabric.transport": "roce"}
+    cluster = load_cluster(path, nodes=2, **named)
     assert cluster.gpu.name == "A100-SXM4-80GB"
     assert cluster.interconnect == "nvlink-mesh"
     assert cluster.fabric.scale_up_domain == 4
     assert cluster.node.gpus[0].capability == 80
     assert {x.bandwidth for x in cluster.node.links if x.kind == "nvlink"} == {100e9}
-    assert any("does not name it, A100-SXM4-80GB taken" in note for note in cluster.notes)
+    # Three peers with four links each: what an A100 has 12 of and no T4 has.
+    with pytest.raises(SpecError, match="row GPU0, column GPU1: found NV4, expected at most the 0"):
+        load_cluster(path, **{"node.gpu": "T4"})
     assert any("node.nics.rate" in note for note in cluster.notes)
     assert cluster.node.nics[0].rate == 25e9
     keys = {"node.gpu": "A800-SXM4-80GB", "node.nics.rate": "100Gbit/s", "node.p2p": False}
@@ -259,12 +262,47 @@ def test_nccl_xml(tmp_path: Path) -> None:
     path = tmp_path / "two.xml"
     path.write_text(XML)
     cluster = load_cluster(path, nodes=4)
+    # sm 90 is Hopper, not which: NCCL chooses by capability alone.
+    assert any(
+        "H100-SXM5-80GB stands in for a GPU of compute capability 9;" in note
+        for note in cluster.notes
+    )
+    stated = load_cluster(path, nodes=4, **{"node.gpu": "H200-SXM-141GB"})
+    assert not any("stands in" in note for note in stated.notes)
     assert (cluster.name, cluster.n_ranks, cluster.gpu.name) == ("two", 8, "H100-SXM5-80GB")
     assert cluster.fabric.scale_up_domain == 2
     assert cluster.node.nics[0].rate == 50e9
     assert (cluster.interconnect, cluster.nic_placement) == ("nvlink-pairs", "single")
     with pytest.raises(SpecError, match=r"override node\.interconnect: two\.xml tells the links"):
         load_cluster(path, **{"node.interconnect": "nvswitch"})
+
+
+def test_a_pci_device_id_names_the_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "named.xml"
+    path.write_text(XML.replace('class="0x030200"', 'class="0x030200" device="0x2335"'))
+    cluster = load_cluster(path)
+    assert cluster.gpu.name == "H200-SXM-141GB"
+    assert not any("stands in" in note for note in cluster.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("topo.txt", TOPO),
+        ("tree.xml", XML.replace(' sm="90"', "")),
+        ("future.xml", XML.replace('sm="90"', 'sm="210"')),  # of no GPU in the catalogue
+    ],
+)
+def test_no_gpu_is_guessed(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(UnnamedGpuError) as found:
+        load_cluster(path)
+    (line,) = str(found.value).splitlines()
+    assert line.startswith(f"{name}: node.gpu: ")
+    assert "state it as --gpu" in line
+    assert load_cluster(path, **{"node.gpu": "H100-SXM5-80GB"}).gpu.name == "H100-SXM5-80GB"
+    assert len(unnamed_machine(path).gpus) == (4 if name == "topo.txt" else 2)
 
 
 # As clouds ship them: the PCIe tree, without GPU or NVLink elements.

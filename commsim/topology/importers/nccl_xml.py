@@ -348,7 +348,7 @@ class _Reader:
             Gpu(
                 name=busid,
                 index=index,
-                part=self.part or (known[0] if element is None else ""),
+                part=self.part or (known[0] if capability == known[1] else ""),
                 capability=capability,
                 gpudirect=direct,
                 busid=busid,
