@@ -8,9 +8,21 @@ from typing import Any
 from commsim.cli import _arguments as a
 from commsim.cli._output import print_facts, print_json, print_section, print_table
 from commsim.cli.predict import choice_text, summary, title
+from commsim.libraries.nccl.graph import Communicator
 from commsim.prediction import Alternative, Prediction
-from commsim.report.explanation import Stage, Switch, Traffic, switch_points, traffic, waterfall
+from commsim.report.explanation import (
+    Stage,
+    Switch,
+    Traffic,
+    communicator,
+    graphs,
+    switch_points,
+    traffic,
+    waterfall,
+)
 from commsim.units import Bytes, format_rate, format_size, format_time
+
+GB = 1e9  # bytes: NCCL's graphs count GB/s
 
 
 def explain(
@@ -30,7 +42,7 @@ def explain(
     gpu: a.GpuName = None,
     json: a.Json = False,
 ) -> None:
-    """Every candidate and why one wins, switch points, bytes per link, where the bandwidth goes.
+    """Every candidate and why one wins, channels, switch points, bytes per link, lost bandwidth.
 
     Example: commsim explain dgx-h100 all_reduce --size 2MiB --nodes 2
 
@@ -64,6 +76,8 @@ def explain(
     )
     if not switches:
         print("\nno switch point between 8 B and 8 GiB")
+    if (found := communicator(prediction.choice)) is not None:
+        _print_graphs(found)
     if loads:
         _print_traffic(loads)
     if stages:
@@ -113,6 +127,35 @@ def _time(duration: float) -> str:
     return format_time(duration) if 0 <= duration < float("inf") else "-"
 
 
+def _print_graphs(found: Communicator) -> None:
+    rows = [
+        (
+            name,
+            graph.pattern.name.lower(),
+            str(graph.channels),
+            f"{graph.bw_intra:g}",
+            f"{graph.bw_inter:g}" if found.nodes > 1 else "-",
+            graph.type_intra.name,
+            graph.type_inter.name if found.nodes > 1 else "-",
+            "yes" if graph.same_channels else "no",
+            str(graph.cross_nic),
+        )
+        for name, graph in graphs(found).items()
+    ]
+    columns = (
+        "graph", "pattern", ">channels", ">GB/s inside", ">GB/s to NIC", "path inside",
+        "path to NIC", "one order", ">cross-NIC",
+    )  # fmt: skip
+    print_table("channels as the library lays them out, rates of one", columns, rows)
+    counts = [
+        f"nodes as NCCL counts them: {found.nodes}",
+        f"collectives {found.coll_channels}",
+        f"NVLS {found.nvls_channels}",
+        f"send and receive {found.p2p_channels} ({found.p2p_channels_per_peer} a peer)",
+    ]
+    print(f"  {counts[0]}; channels of the communicator: {', '.join(counts[1:])}")
+
+
 def _print_traffic(loads: Sequence[Traffic]) -> None:
     rows = [
         (
@@ -144,7 +187,9 @@ def _as_dict(
     loads: Sequence[Traffic],
     stages: Sequence[Stage],
 ) -> dict[str, Any]:
+    found = communicator(prediction.choice)
     return prediction.to_dict() | {
+        "communicator": None if found is None else _communicator_dict(found),
         "chosen": choice_text(prediction.algorithm, prediction.protocol, prediction.channels),
         "switch_points": [
             {
@@ -167,4 +212,32 @@ def _as_dict(
             {"stage": s.name, "bandwidth_bytes_per_s": s.bandwidth, "reason": s.reason}
             for s in stages
         ],
+    }
+
+
+def _communicator_dict(found: Communicator) -> dict[str, Any]:
+    """NCCL's view of the group: the words of its own log, rates in bytes/s."""
+    return {
+        "n_ranks": found.n,
+        "nodes": found.nodes,
+        "channels": found.channels,
+        "collective_channels": found.coll_channels,
+        "nvls_channels": found.nvls_channels,
+        "p2p_channels": found.p2p_channels,
+        "p2p_channels_per_peer": found.p2p_channels_per_peer,
+        "graphs": {
+            name: {
+                "pattern": graph.pattern.name.lower(),
+                "channels": graph.channels,
+                "intra_bandwidth_bytes_per_s": graph.bw_intra * GB,
+                "inter_bandwidth_bytes_per_s": graph.bw_inter * GB,
+                "intra_path": graph.type_intra.name,
+                "inter_path": graph.type_inter.name,
+                "same_channels": graph.same_channels,
+                "cross_nic": graph.cross_nic,
+                "orders": [list(order) for order in graph.orders],
+                "nics": [list(pair) for pair in graph.nets],
+            }
+            for name, graph in graphs(found).items()
+        },
     }

@@ -10,6 +10,7 @@ from commsim.collectives.collective import bus_factor
 from commsim.libraries.host import HostFacts
 from commsim.libraries.library import Choice
 from commsim.libraries.nccl.facts import NcclFacts
+from commsim.libraries.nccl.graph import Communicator, Graph
 from commsim.prediction import Prediction
 from commsim.report.machine import gpu_rate
 from commsim.topology.capacity import network_bandwidth
@@ -193,23 +194,34 @@ def waterfall(prediction: Prediction) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
+def communicator(choice: Choice) -> Communicator | None:
+    """What NCCL found out about the group's machines; None for libraries that search no graphs."""
+    facts = choice.facts
+    return facts.communicator if isinstance(facts, NcclFacts) else None
+
+
+def graphs(found: Communicator) -> dict[str, Graph]:
+    """The graphs that NCCL searched, by name, after all ranks have agreed on them."""
+    each = {
+        "ring": found.ring,
+        "tree": found.tree,
+        "nvls": found.nvls,
+        "collnet_chain": found.collnet_chain,
+        "collnet_direct": found.collnet_direct,
+    }
+    return {name: graph for name, graph in each.items() if graph is not None}
+
+
 def planned_rate(choice: Choice) -> BytesPerSecond:
     """Channels times the rate of one, as NCCL's graph search found them, bytes/s; 0 without."""
-    facts = choice.facts
-    if not isinstance(facts, NcclFacts):
+    found = communicator(choice)
+    if found is None:
         return 0.0
-    communicator = facts.communicator
-    graph = {
-        "ring": communicator.ring,
-        "tree": communicator.tree,
-        "nvls": communicator.nvls,
-        "nvls_tree": communicator.nvls,
-        "collnet_chain": communicator.collnet_chain,
-        "collnet_direct": communicator.collnet_direct,
-    }.get(choice.chosen.algorithm)
+    algorithm = choice.chosen.algorithm
+    graph = graphs(found).get("nvls" if algorithm == "nvls_tree" else algorithm)
     if graph is None:
         return 0.0
-    one = graph.bw_intra if communicator.nodes == 1 else graph.bw_inter
+    one = graph.bw_intra if found.nodes == 1 else graph.bw_inter
     return graph.channels * one * 1e9
 
 

@@ -86,3 +86,22 @@ def test_nothing_flows_in_a_barrier(commsim: Command) -> None:
     found = commsim("explain dgx-h100 barrier --json").json
     assert found["traffic"] == found["waterfall"] == found["switch_points"] == []
     assert commsim("explain dgx-h100 barrier").code == 0
+
+
+def test_channels_as_nccl_logs_them_on_eight_h100(commsim: Command) -> None:
+    line = "explain dgx-h100 all_reduce --size 1GiB"
+    found = commsim(f"{line} --json").json["communicator"]
+    # NCCL_DEBUG_SUBSYS=GRAPH on such machines: "Pattern 4, crossNic 0, nChannels 12, bw 30/30,
+    # type NVL/PIX, sameChannels 1", then 24 collective channels
+    ring = found["graphs"]["ring"]
+    assert (ring["channels"], ring["intra_bandwidth_bytes_per_s"]) == (12, 30e9)
+    assert (ring["intra_path"], ring["inter_path"], ring["same_channels"]) == ("NVL", "PIX", True)
+    assert (found["nodes"], found["collective_channels"]) == (1, 24)
+    rows = [row.split() for row in commsim(line).lines if row.startswith("ring ")]
+    assert ["ring", "ring", "12", "30", "-", "NVL", "-", "yes", "0"] in rows
+
+
+def test_libraries_without_a_graph_search_show_none(commsim: Command) -> None:
+    line = "explain dgx-h100 all_reduce --size 1MiB --library gloo"
+    assert commsim(f"{line} --json").json["communicator"] is None
+    assert "graph " not in commsim(line).out
