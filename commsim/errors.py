@@ -30,13 +30,24 @@ class UnitError(CommsimError, ValueError):
     """Text that is not a quantity, or a bare number where a unit is needed."""
 
 
+_ALIKE = 0.5  # likeness from which a known name is worth asking about
+
+
+def _likeness(name: str, known: str) -> float:
+    """0 to 1: how alike two names are; a little less where only the beginning of `known` is."""
+    name, known = name.lower(), known.lower()
+    whole = difflib.SequenceMatcher(None, name, known).ratio()
+    return max(whole, 0.95 * difflib.SequenceMatcher(None, name, known[: len(name)]).ratio())
+
+
 class UnknownNameError(CommsimError, LookupError):
     """A name that no catalogue holds; the message lists the known names and the nearest."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
-        nearest = next((n for n in names if close and n.lower() == close[0]), None)
+        nearest = max(names, key=lambda known: _likeness(name, known), default=None)
+        if nearest is not None and _likeness(name, nearest) < _ALIKE:
+            nearest = None
         hint = f"; did you mean {nearest!r}?" if nearest else ""
         super().__init__(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
         self.nearest = nearest

@@ -135,7 +135,8 @@ def _facts(cluster: Cluster, cuts: dict[str, BytesPerSecond]) -> list[tuple[str,
             )
         )
     if fabric.scale_up_domain > 1:
-        facts.append(("NVLink domain", f"{fabric.scale_up_domain} GPUs"))
+        word = "xGMI" if cluster.gpu.vendor == "amd" else "NVLink"
+        facts.append((f"{word} domain", f"{fabric.scale_up_domain} GPUs"))
     names = {"node": "out of a node", "bisection": "across the middle"}
     facts += [(names[cut], format_rate(rate)) for cut, rate in cuts.items()]
     facts.append(("library", cluster.default_library))

@@ -14,6 +14,7 @@ OPERATIONS = (
 REDUCTIONS = frozenset({"all_reduce", "reduce", "reduce_scatter", "barrier"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 REDUCE_OPS = ("sum", "prod", "min", "max", "avg")
+MAX_BYTES = 1 << 63  # a size must fit a signed 64-bit integer
 DTYPES = {
     "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "bool": 1,
     "float16": 2, "bfloat16": 2, "int16": 2, "int32": 4, "uint32": 4, "float32": 4,
@@ -51,6 +52,10 @@ class Collective:
             raise CollectiveError(
                 f"{self.operation}: nbytes: expected a whole number of bytes >= 0, "
                 f"got {self.nbytes!r}"
+            )
+        if self.nbytes >= MAX_BYTES:
+            raise CollectiveError(
+                f"{self.operation}: nbytes: expected less than 2^63 bytes, got {self.nbytes:.4g}"
             )
         object.__setattr__(self, "nbytes", int(self.nbytes))
         if self.ranks is not None:

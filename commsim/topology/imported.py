@@ -89,11 +89,19 @@ def read_machine(path: Path, stated: Stated) -> tuple[NodeTopology, GpuPart, tup
             for g in node.gpus
         ),
     )
-    if reader == "nccl_xml":
+    if reader == "nccl_xml" or stated.interconnect is not None:
         node = _with_scale_up(node, part, stated.interconnect, guessed, path.name, notes)
-    elif stated.interconnect is not None:
-        raise SpecError([f"override node.interconnect: {path.name} tells the links"])
+    elif part.sxm and len(node.gpus) > 1 and not _scale_up(node):
+        notes.append(
+            f"node.interconnect: {path.name} shows no NVLink or xGMI between {part.name}, and none "
+            "is taken (`nvidia-smi topo -mp` leaves NVLink out, -m shows it); state"
+            ' node.interconnect, such as "nvswitch", if there is'
+        )
     return _with_rates(node, part, stated.nic_rate, path.name, notes), part, tuple(notes)
+
+
+def _scale_up(node: NodeTopology) -> bool:
+    return any(link.kind in ("nvlink", "xgmi") for link in node.links)
 
 
 def _with_scale_up(
@@ -105,7 +113,7 @@ def _with_scale_up(
     notes: list[str],
 ) -> NodeTopology:
     """The machine with NVLink or xGMI where the file, as those of clouds, is a PCIe tree only."""
-    if any(link.kind in ("nvlink", "xgmi") for link in node.links):
+    if _scale_up(node):
         if stated is not None:
             raise SpecError([f"override node.interconnect: {where} tells the links"])
         return node

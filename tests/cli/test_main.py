@@ -113,6 +113,7 @@ BAD = {
     "negative size": ("predict dgx-h100 all_reduce -s -8", "not negative"),
     "half a byte": ("predict dgx-h100 all_reduce -s 0.5", "whole number of bytes"),
     "no size": ("predict dgx-h100 all_reduce -s lots", "256MiB"),
+    "endless size": ("predict dgx-h100 all_reduce -s 99999999999G", "less than 2^63"),
     "no rank": ("predict dgx-h100 all_reduce -s 8 --ranks 0,x", "0-7,16"),
     "wrong rank": ("predict dgx-h100 all_reduce -s 8 --ranks 0,8", "8 does not exist"),
     "negative rank": ("predict dgx-h100 all_reduce -s 8 --ranks -1,2", "0-7,16"),

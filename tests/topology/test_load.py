@@ -331,3 +331,15 @@ def test_nccl_xml_with_the_pcie_tree_only(tmp_path: Path) -> None:
     assert plain.interconnect == "pcie-host"
     with pytest.raises(SpecError, match=r'H100-PCIe-80GB has no "nvswitch"'):
         load_cluster(path, **{"node.gpu": "H100-PCIe-80GB", "node.interconnect": "nvswitch"})
+
+
+def test_a_matrix_without_nvlink_says_so_and_takes_what_is_stated() -> None:
+    path = Path(__file__).parents[1] / "data" / "topo" / "dgx-a100-affinity-only.txt"
+    bare = load_cluster(path, **{"node.gpu": "A100-SXM4-80GB"})
+    assert bare.interconnect == "pcie-host"
+    assert any("shows no NVLink" in note for note in bare.notes)
+    stated = load_cluster(path, **{"node.gpu": "A100-SXM4-80GB", "node.interconnect": "nvswitch"})
+    assert stated.interconnect == "nvswitch"
+    # 12 NVLink 3 of 25 GB/s per direction from each of 8 GPUs
+    assert [x.bandwidth for x in stated.node.links if x.kind == "nvlink"] == [300e9] * 8
+    assert not any("shows no NVLink" in note for note in stated.notes)
