@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from commsim.collectives.collective import Collective
 from commsim.topology import capacity
 from commsim.topology.cluster import Cluster
 from commsim.topology.placement import Placement
-from commsim.units import Seconds
+from commsim.units import BytesPerSecond, Seconds
+
+WIDE = ("single-switch", "fat-tree", "rail-optimized")
+"""Fabrics that carry out of every machine, and between any two halves, what the NICs do, unless
+oversubscribed: there only the rate between the halves is less."""
 
 
 def bound(collective: Collective, cluster: Cluster, placement: Placement) -> Seconds:
-    """Seconds: the larger of two cuts, at data-sheet rates.
+    """Seconds: the largest of several cuts, at data-sheet rates.
 
     Around one GPU: S (n-1)/n (S for broadcast, reduce, send_recv) over its fastest way out. Around
     one NVLink domain of D: all_reduce 2 S (D-1)/D (S where switches reduce), all_gather and
     reduce_scatter S (D-1)/D, all_to_all k S (n-k)/n with k ranks in a domain, gather and scatter S
-    (n-k)/n, others S, over its NICs. Ignores latency. Patarasu and Yuan, J. Parallel Distrib.
+    (n-k)/n, others S, over its NICs. Around one machine and half of the machines: what `crossing`
+    says, over what the fabric carries. Ignores latency. Patarasu and Yuan, J. Parallel Distrib.
     Comput. 69 (2009), doi:10.1016/j.jpdc.2008.09.002.
     """
     op, n, s = collective.operation, placement.n, collective.nbytes
@@ -29,16 +36,57 @@ def bound(collective: Collective, cluster: Cluster, placement: Placement) -> Sec
     if d > 1:
         k = placement.max_per_domain
         if op == "all_reduce":
-            crossing = float(s) if cluster.fabric.sharp else 2 * s * (d - 1) / d
+            over = float(s) if cluster.fabric.sharp else 2 * s * (d - 1) / d
         elif op in ("all_gather", "reduce_scatter"):
-            crossing = s * (d - 1) / d
+            over = s * (d - 1) / d
         elif op == "all_to_all":
-            crossing = placement.min_per_domain * s * (n - k) / n
+            over = placement.min_per_domain * s * (n - k) / n
         elif op in ("gather", "scatter"):
-            crossing = s * (n - k) / n
+            over = s * (n - k) / n
         else:
-            crossing = float(s)
+            over = float(s)
         hosts = max(len(shape) for shape, _ in placement.domain_shapes)
         wire = hosts * sum(nic.rate for nic in cluster.node.nics)
-        least = max(least, crossing / wire if wire else 0.0)
+        least = max(least, over / wire if wire else 0.0)
+        for inside, rate in fabric_cuts(cluster, collective.ranks):
+            least = max(least, crossing(op, s, n, inside) / rate)
     return least
+
+
+def crossing(operation: str, nbytes: float, n: int, inside: int) -> float:
+    """Bytes that must leave `inside` of n ranks whatever the algorithm: the ranks outside need
+    their sum (all_reduce S), their parts (all_gather S inside/n), the sum of the outside's own
+    parts (reduce_scatter S outside/n), or a message from each to each (all_to_all)."""
+    outside = n - inside
+    if operation == "all_to_all":
+        return nbytes * inside * outside / n
+    if operation == "all_gather":
+        return nbytes * inside / n
+    if operation in ("reduce_scatter", "gather", "scatter"):
+        return nbytes * outside / n
+    return float(nbytes)
+
+
+@lru_cache(maxsize=1024)
+def fabric_cuts(
+    cluster: Cluster, ranks: tuple[int, ...] | None
+) -> tuple[tuple[int, BytesPerSecond], ...]:
+    """Ranks inside, and bytes/s that the fabric carries out of them: one machine, half of them.
+
+    Empty where the fabric carries all that the NICs do.
+    """
+    fabric, each = cluster.fabric, cluster.gpus_per_node
+    if fabric.kind in WIDE and fabric.oversubscription <= 1:
+        return ()
+    machines: dict[int, list[int]] = {}
+    for rank in range(cluster.n_ranks) if ranks is None else sorted(ranks):
+        machines.setdefault(rank // each, []).append(rank)
+    groups = list(machines.values())
+    found = []
+    for first in sorted({1, len(groups) // 2}):
+        inside = tuple(rank for group in groups[:first] for rank in group)
+        outside = tuple(rank for group in groups[first:] for rank in group)
+        rate = cluster.cut_bandwidth(inside, outside)
+        if rate > 0:
+            found.append((len(inside), rate))
+    return tuple(found)

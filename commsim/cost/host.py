@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from commsim.collectives.collective import Collective
+from commsim.cost.bound import WIDE
 from commsim.cost.cost import Cost
 from commsim.cost.host_traffic import Layout, Traffic, traffic
 from commsim.cost.profile import Profile, shipped
@@ -34,8 +35,6 @@ from commsim.topology.cluster import Cluster
 from commsim.topology.placement import Placement
 from commsim.units import BytesPerSecond, Seconds, format_rate
 
-# Fabrics whose middle carries what their ports do, unless oversubscribed.
-WIDE = ("single-switch", "fat-tree", "rail-optimized")
 WIDER = 1.5  # how much each doubt widens the interval, as for the other libraries
 
 

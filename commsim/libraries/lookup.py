@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Mapping
+from functools import lru_cache
 
 import commsim.libraries as here
 from commsim.errors import UnknownNameError
@@ -26,6 +27,7 @@ def library(name: str, env: Mapping[str, str] | None = None, launch: str | None 
     return found(**given)
 
 
+@lru_cache(maxsize=64)
 def _class(word: str) -> type[Library] | None:
     """The Library that lives in the module of that name (or in the module of that name inside its
     package)."""
