@@ -46,7 +46,8 @@ def table(
     groups: Iterable[tuple[str, Callable[[Point], bool]]],
     title: str,
 ) -> str:
-    """One row a group: points, platforms, and for every column of predictions the mean of medians and the bias."""
+    """One row a group: points, platforms, and for every column of predictions the mean of medians
+    and the bias."""
     head = "".join(f" {c} | bias |" for c in columns)
     lines = [
         f"| {title} | points | platforms |{head}",
@@ -111,17 +112,34 @@ def worst_logs(
 
 
 EXPLAINED = {
-    "ALCF Polaris (HPE Apollo 6500 Gen10+)": "the network's environment, not its hardware, sets these times: small all_gather "
-    "takes 22 or 65 us on 8 ranks and 60 to 380 us on 32, in no order of size, and changes threefold with the "
-    "libfabric settings",
-    "HPE Cray EX MI250X": "RCCL's protocol edges are not public; the log drops fourfold at 8 MiB where it switches",
-    "GCP a3-highgpu-8g": "nothing else in the table teaches TCPX; its latency is tens of times InfiniBand's",
-    "AMD MI355X + AINIC": "nothing else in the table teaches RCCL's middle sizes",
-    "A100 3 nodes, 4x200G IB (nccl-tests issue 119)": "measured at 0.957 of line rate with hops nearly hidden; others hide less",
-    "CSCS Alps GH200 (HPE Cray EX254n)": "32 MiB on 8 nodes takes 1.1 to 4.4 ms by NCCL_CROSS_NIC alone; LL over Slingshot has "
-    "thresholds that the environment moves",
-    "AWS p5.48xlarge": "the only EFA v2 machine: left out, its network latency is unknown",
-    "AWS p4de.24xlarge": "the library's version is not stated at the source; the middle sizes fit another choice better",
+    "ALCF Polaris (HPE Apollo 6500 Gen10+)": (
+        "the network's settings, not its hardware, make these times: small all_gather takes 22 or "
+        "65 us on 8 ranks and 60 to 380 us on 32, in no order of size, and changes threefold with "
+        "the libfabric environment"
+    ),
+    "HPE Cray EX MI250X": (
+        "RCCL's protocol edges are not public; the log drops fourfold at 8 MiB where it switches"
+    ),
+    "GCP a3-highgpu-8g": (
+        "nothing else in the table teaches TCPX; its latency is tens of times InfiniBand's"
+    ),
+    "AMD MI355X + AINIC": (
+        "nothing else in the table teaches RCCL below 16 MiB, nor small messages over RoCE"
+    ),
+    "A100 3 nodes, 4x200G IB (nccl-tests issue 119)": (
+        "measured at 0.957 of line rate with the hops nearly hidden; the others hide less"
+    ),
+    "CSCS Alps GH200 (HPE Cray EX254n)": (
+        "32 MiB on 8 nodes takes 1.1 to 4.4 ms by NCCL_CROSS_NIC alone; LL over Slingshot has "
+        "thresholds that the environment moves"
+    ),
+    "AWS p4de.24xlarge": (
+        "the source does not state the library's version; middle sizes fit another choice better"
+    ),
+    "NVIDIA-lab l40s": "the only PCIe machine: left out, hops and copies over PCIe are unknown",
+    "Dell XE9680 H100 + CX-7 (nccl-tests issue 309)": (
+        "single spikes of 70 to 110 us at 8 and 256 B inside an otherwise smooth log"
+    ),
 }
 
 
@@ -140,13 +158,16 @@ def document(
     lines = [
         "# How well predictions meet published measurements",
         "",
-        "Made by `python -m validation.fit` from `validation/published` (each log with its source). A point is one",
-        "configuration at one size; repeats are one point, their median the truth. Headline: mean over platforms of each",
-        "platform's median absolute percentage error. *Fitted*: all platforms in the fit. *Left out*: every constant refitted",
+        "Made by `python -m validation` from `validation/published` (each log with its source).",
+        "A point is one configuration at one size; repeats are one point, their median the truth.",
+        "Headline: mean over platforms of each platform's median absolute percentage error.",
+        "*Fitted*: all platforms in the fit. *Left out*: every constant refitted, from the priors,",
         "without the platform that is judged. Bias: geometric mean of predicted over measured.",
         "",
-        f"**Headline: fitted {100 * headline(points, fitted):.1f} %, left out {100 * headline(points, left_out):.1f} %;",
-        f"80 % interval holds {100 * inside:.0f} % of left-out measurements (each platform judged by the others' residuals);",
+        f"**Headline: fitted {100 * headline(points, fitted):.1f} %, "
+        f"left out {100 * headline(points, left_out):.1f} %;",
+        f"the 80 % interval holds {100 * inside:.0f} % of left-out measurements "
+        "(each platform judged by the others' residuals);",
         f"impossible times: {impossible(points, fitted)} of {len(points)}.**",
         "",
         tables(points, {"fitted": fitted, "left out": left_out}, kinds),

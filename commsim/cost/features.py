@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,22 +35,38 @@ GENERATIONS = {
 class Machine:
     """The group's machine as the formulas see it; rates in bytes/s per direction.
 
-    link: what one GPU sends to its neighbours, by NCCL's figures. net: usable NICs of the poorest domain together;
-    ring_net: of them, those that the ring's channels use; one_nic: one GPU's own share of them. raw_link, raw_net:
-    data-sheet rates, for the bound. cut: network rate per domain when every domain talks to all others at once.
+    link: what one GPU sends to its neighbours, by NCCL's figures, in a ring; pair_link: in
+    messages to any of them. net: usable NICs of the poorest domain together; ring_net: of them,
+    those that the ring's channels use; one_nic: one GPU's own share of them. raw_link, raw_net:
+    data-sheet rates, for the bound. memory: of one GPU. cut: network rate per domain when every
+    domain talks to all others at once.
     """
 
     link: BytesPerSecond
-    raw_link: BytesPerSecond
+    pair_link: BytesPerSecond
     net: BytesPerSecond
     ring_net: BytesPerSecond
     one_nic: BytesPerSecond
     cut: BytesPerSecond
     nics: int
     channels: int
+    memory: BytesPerSecond
     tags: Tags
     link_name: str
     net_name: str
+
+
+BOOST_GHZ = {
+    "volta": 1.53, "turing": 1.59, "ampere": 1.41, "ampere-pcie": 1.70, "ada": 2.52, "hopper": 1.98,
+    "blackwell": 1.97, "blackwell-pcie": 2.41, "cdna2": 1.70, "cdna3": 2.10, "cdna4": 2.40,
+}  # fmt: skip
+"""Boost clock of the family's usual member: NVIDIA's architecture whitepapers and AMD's data
+sheets."""
+TYPICAL_GHZ = 1.9
+PCIE_SHARE = 0.76
+"""What NCCL counts of a PCIe link's rate: 24 of 31.5 GB/s for Gen4 x16 (src/graph/topo.h)."""
+TYPICAL_MEMORY = 1e12
+"""Bytes/s, for a GPU whose memory the catalogue does not know."""
 
 
 def generation(cluster: Cluster) -> str:
@@ -69,15 +86,42 @@ def generation(cluster: Cluster) -> str:
     return "unknown"
 
 
+def _cut_share(cluster: Cluster) -> float:
+    """What a node gets of its NICs' rate when every node talks to all others at once.
+
+    Behind leaf switches the up-links bind, which carry nearly everything; without leaves the
+    middle binds, which half of the traffic crosses.
+    """
+    share = cluster.bisection_share
+    return min(1.0, 2 * share if cluster.fabric.kind in ("torus", "direct", "dragonfly") else share)
+
+
+def _attachment(cluster: Cluster) -> str:
+    """How NICs reach GPU memory: host (staged), c2c (through a coherent CPU), switch (PCIe switch)
+    or root (the CPU's root ports)."""
+    node = cluster.node
+    nic = node.nics[0]
+    if not nic.gpudirect:
+        return "host"
+    if any(link.kind == "c2c" for link in node.links):
+        return "c2c"
+    parent = {link.source: link.target for link in node.links if link.kind == "pcie"}
+    return "root" if parent.get(nic.card, "") in {c.name for c in node.cpus} else "switch"
+
+
 def _nvlink_share(cluster: Cluster) -> float:
-    """What NCCL counts of an NVLink's data-sheet rate, by the newest release (0.8 on A100, 0.824 on H100)."""
+    """What NCCL counts of an NVLink's data-sheet rate, by the newest release (0.8 on A100, 0.824
+    on H100)."""
     gpu = cluster.node.gpus[0]
     link = next(k for k in cluster.node.links if k.kind == "nvlink")
-    return min(1.0, nvlink_bandwidth(gpu.capability, NEWEST) * 1e6 * link.width / link.bandwidth)
+    return min(
+        1.0, nvlink_bandwidth(gpu.capability, NEWEST[:2]) * 1e6 * link.width / link.bandwidth
+    )
 
 
 def _efa(family: str, rate: BytesPerSecond) -> str:
-    """EFA's generation: 1 up to p4d, 2 on p5 (100 Gbit/s cards behind Hopper), 3 on p5en and p6 (from 200 Gbit/s)."""
+    """EFA's generation: 1 up to p4d, 2 on p5 (100 Gbit/s cards behind Hopper), 3 on p5en and p6
+    (from 200 Gbit/s)."""
     if rate > 20e9:
         return "efa-v3"
     return "efa-v2" if family in ("hopper", "blackwell") else "efa-v1"
@@ -93,7 +137,7 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
     ring = comm.ring
     gb = 1e9
     vendor = "amd" if comm.max_capability == 0 else "nvidia"
-    raw_link, link, link_name = NO_LIMIT, NO_LIMIT, "none"
+    raw_link, link, link_name, pair_link = NO_LIMIT, NO_LIMIT, "none", NO_LIMIT
     if placement.max_per_domain > 1:
         scale_up = (
             capacity.scale_up_bandwidth(cluster.node, local)
@@ -110,7 +154,13 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         else:
             link_name = "pcie"
             raw_link = capacity.pcie_bandwidth(cluster.node, local) or NO_LIMIT
-            link = min(ring.channels * ring.bw_intra * gb, raw_link)
+            found = ring.channels * ring.bw_intra * gb
+            if found < 0.2 * gb:  # NCCL's last resort where its search finds nothing
+                found = PCIE_SHARE * capacity.host_ring_bandwidth(cluster.node, local)
+            link = min(found or NO_LIMIT, raw_link)
+            pair_link = PCIE_SHARE * (capacity.host_share(cluster.node, local) or raw_link)
+        if link_name != "pcie":
+            pair_link = link
     net = ring_net = one_nic = cut = NO_LIMIT
     attach, net_name, nics = "none", "none", 0
     if crossing:
@@ -129,33 +179,37 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         ring_net = net
         if distinct and cluster.hosts_per_domain > 1:
             ring_net = min(net, len(distinct) * nic.rate)
-        cut = net / max(1.0, cluster.fabric.oversubscription)
+        cut = net * _cut_share(cluster)
         net_name = cluster.fabric.transport
-        if not nic.gpudirect:
-            attach = "host"
-        elif ring.type_inter == PathType.P2C:
-            attach = "c2c"
-        elif ring.type_inter <= PathType.PXN:
-            attach = "switch"
-        else:
-            attach = "root"
+        attach = _attachment(cluster)
     family = generation(cluster)
     if net_name == "efa":
         net_name = _efa(family, cluster.node.nics[0].rate)
     tags = (
         ("generation", family), ("vendor", vendor), ("link", link_name),
         ("transport", net_name), ("attach", attach), ("pair", f"{family}/{net_name}"),
+        ("cpu", cluster.node.cpus[0].vendor if crossing and cluster.node.cpus else "none"),
     )  # fmt: skip
     return Machine(
-        link=link, raw_link=raw_link, net=net, ring_net=ring_net, one_nic=one_nic, cut=cut, nics=nics,
-        channels=max(1, comm.coll_channels), tags=tags, link_name=link_name, net_name=net_name,
-    )  # fmt: skip
+        link=link,
+        pair_link=pair_link,
+        net=net,
+        ring_net=ring_net,
+        one_nic=one_nic,
+        cut=cut,
+        nics=nics,
+        channels=max(1, comm.coll_channels),
+        memory=cluster.gpu.memory_bandwidth or TYPICAL_MEMORY,
+        tags=tags,
+        link_name=link_name,
+        net_name=net_name,
+    )
 
 
 def _nvls_chunk(nbytes: float, lanes: float, nodes: int) -> float:
-    """Bytes of one NVLS chunk, smoothed. NCCL takes 16 KiB below 64 KiB a lane, 32 KiB to 512 KiB, 64 KiB to 8 MiB,
-    128 KiB above (src/enqueue.cc); between the middles of these ranges we interpolate, so that more bytes never
-    take less time."""
+    """Bytes of one NVLS chunk, smoothed. NCCL takes 16 KiB below 64 KiB a lane, 32 KiB to 512 KiB,
+    64 KiB to 8 MiB, 128 KiB above (src/enqueue.cc); between the middles of these ranges we
+    interpolate, so that more bytes never take less time."""
     most = 128 * KIB if nodes < 4 else 64 * KIB
     per_lane = nbytes / lanes
     points = (
@@ -166,10 +220,10 @@ def _nvls_chunk(nbytes: float, lanes: float, nodes: int) -> float:
     )
     if per_lane <= points[0][0]:
         return min(most, points[0][1])
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
         if per_lane <= x1:
             t = math.log(per_lane / x0) / math.log(x1 / x0)
-            return min(most, y0 * (y1 / y0) ** t)
+            return float(min(most, y0 * (y1 / y0) ** t))
     return min(most, points[-1][1])
 
 
@@ -177,8 +231,8 @@ CXI_COPY_THRESHOLD = 4096
 """Bytes, FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD's default (libfabric, man fi_cxi)."""
 
 SMALLEST_PART, LARGEST_PART = 64.0 * KIB, 16.0 * MIB
-"""Bytes of a message on one channel between which NCCL splits it further, on one node (src/enqueue.cc: step/8 and
-32 steps of 512 KiB); on several nodes the network binds."""
+"""Bytes of a message on one channel between which NCCL splits it further, on one node
+(src/enqueue.cc: step/8 and 32 steps of 512 KiB); on several nodes the network binds."""
 
 THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
 THRESHOLD = {"LL": 8, "LL128": 8, "Simple": 64}
@@ -195,9 +249,9 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
     f = SimpleNamespace(
         n=float(n), nodes=float(nodes), local_ranks=float(local_ranks), nbytes=nbytes,
         crosses=crosses, link=m.link, net=m.ring_net, channels=float(m.channels),
-        protocol_name=protocol.lower(), algorithm_name=algorithm, wire_weight=1.0,
-        channel_share=1.0, rendezvous=0.0,
-        narrow_reduction=0.0,
+        protocol_name=protocol.lower(), algorithm_name=algorithm,
+        channel_share=1.0, rendezvous=0.0, narrow_reduction=0.0,
+        clock=TYPICAL_GHZ / BOOST_GHZ.get(m.tags[0][1], TYPICAL_GHZ),
     )  # fmt: skip
     if collective.itemsize == 1 and op in REDUCTIONS:
         f.narrow_reduction = 0.5 if op == "all_reduce" else 1.0
@@ -210,7 +264,9 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         f.hops_local = 2.0 * (local_ranks - 1)
         f.hops_net = 2.0 * math.ceil(depth)
         f.net_passes = 1.0 if nodes <= 2 else 2.0
-        f.tree_cap = _tree_cap(comm.max_capability, nodes, comm.tree.channels)
+        f.tree_cap = NO_LIMIT
+        if comm.max_capability:
+            f.tree_cap = _tree_cap(comm.max_capability, nodes, comm.tree.channels)
         used = _channels_used(f, m, 1, protocol)
         if protocol == "LL":
             f.rendezvous = _rendezvous(f, m, facts, 2 * nbytes / used)
@@ -235,14 +291,15 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
     elif algorithm == "pat":
         f.hops_net, f.steps = max(1.0, depth), float(n - 1)
     else:
+        f.memory = m.memory
         _point_to_point(f, collective, placement, comm, m)
     return f
 
 
 def _rendezvous(f: Any, m: Machine, facts: NcclFacts, message: float) -> float:
-    """How far an LL message of `message` bytes on the wire is past libfabric's CXI copy threshold (0 .. 1): above it
-    the provider registers device memory or copies it instead of storing through the CPU. NVIDIA only: AMD GPUs
-    let the CPU store into all of their memory."""
+    """How far an LL message of `message` bytes on the wire is past libfabric's CXI copy threshold
+    (0 .. 1): above it the provider registers device memory or copies it instead of storing
+    through the CPU. NVIDIA only: AMD GPUs let the CPU store into all of their memory."""
     if m.net_name != "slingshot" or ("vendor", "nvidia") not in m.tags:
         return 0.0
     limit = float(dict(facts.env).get("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", CXI_COPY_THRESHOLD))
@@ -285,11 +342,13 @@ def _point_to_point(
     n, p, nodes = placement.n, placement.max_per_domain, comm.nodes
     op = c.operation
     f.self_bytes = 0.0
+    f.link = m.pair_link
     message = f.nbytes / n if op in ("all_to_all", "gather", "scatter") else f.nbytes
     f.p2p_channels = float(max(1, comm.p2p_channels))
     most = float(
         max(1, min(comm.p2p_channels_per_peer, comm.p2p_channels // min(n, comm.p2p_channels)))
     )
+    f.p2p_channels = min(f.p2p_channels, max(1.0, (n - 1) * most))
     parts = min(max(1.0, message / SMALLEST_PART), most)
     parts = min(max(parts, message / LARGEST_PART), float(max(1, comm.p2p_channels_per_peer)))
     f.largest_part = message / parts if p > 1 else 0.0

@@ -1,12 +1,14 @@
 """The physical time of one collective, as formulas over features and constants.
 
-Every function takes a feature set `f` (attributes, see features.Features) and constants `k` (a mapping from
-constant name to value) and returns named parts in seconds. Both may hold floats or numpy arrays of equal
-length: prediction passes floats, the fit passes arrays, and so both use the same lines.
+Every function takes a feature set `f` (attributes, see features.Features) and constants `k` (a
+mapping from constant name to value) and returns named parts in seconds. Both may hold floats or
+numpy arrays of equal length: prediction passes floats, the fit passes arrays, and so both use the
+same lines.
 
-The form is the one that measurements show: a launch, a chain of hops that a message must climb, and bytes
-over the slowest resource; chain and transfer overlap, which a p-norm x (+) y = (x^p + y^p)^(1/p) expresses.
-Rates are NCCL's own figures of a link, not the data sheet's; what a protocol leaves of them is a constant.
+The form is the one that measurements show: a launch, a chain of hops that a message must climb,
+and bytes over the slowest resource; chain and transfer overlap, which a p-norm x (+) y = (x^p +
+y^p)^(1/p) expresses. Rates are NCCL's own figures of a link, not the data sheet's; what a protocol
+leaves of them is a constant.
 """
 
 from __future__ import annotations
@@ -21,18 +23,24 @@ Parts = dict[str, Any]
 
 
 def overlap(x: Any, y: Any, p: Any) -> Any:
-    """x and y partly hidden behind each other: between max(x, y) for large p and x + y for p = 1."""
+    """x and y partly hidden behind each other: from x + y for p = 1 to max(x, y) for large p."""
     return (x**p + y**p) ** (1 / p)
 
 
 def _chain(f: Any, k: Values, local: str, net: str) -> Any:
-    """Hops that one byte must climb: local ones at the GPU's pace, network ones with the transport's wire."""
+    """Hops that one byte must climb: local ones at the GPU's pace, network ones with the
+    transport's wire."""
     pace = k["simple.speed"] if f.protocol_name == "simple" else k["speed"]
     return (
         f.hops_local * k[local] * pace
         + f.hops_net
-        * (k[net] * k["speed"] + k["wire"] * f.wire_weight + k["rendezvous"] * f.rendezvous)
+        * (k[net] * k["net.speed"] + k["wire"] + k["rendezvous"] * f.rendezvous)
     )  # fmt: skip
+
+
+def _base(f: Any, k: Values) -> Any:
+    """Launch and start of a kernel: cycles, so it goes with the GPU's clock."""
+    return k["base"] * f.clock
 
 
 def _tiny(f: Any, k: Values, hop: str) -> Any:
@@ -47,7 +55,8 @@ def _finish(f: Any, base: Any, chain: Any, transfer: Any, p: Any, extra: Any = 0
 
 
 def _lanes(f: Any, k: Values) -> Any:
-    """Share of the link that the channels in use can fill: one channel carries more than its part of it."""
+    """Share of the link that the channels in use can fill: one channel carries more than its part
+    of it."""
     return np.minimum(1.0, k[f"channel.{f.protocol_name}"] * f.channel_share)
 
 
@@ -60,9 +69,9 @@ def _overlap_power(f: Any, k: Values) -> Any:
 def ring(f: Any, k: Values) -> Parts:
     """Ring: `steps` rounds of S/n bytes on every channel in use.
 
-    start + (chain (+) max((steps + copy) S/n / link, steps S/n / net)) + fill; copy: the last piece is copied without
-    using the wire (n operations for n - 1 sends); start: a Simple ring opens with one more synchronisation; fill:
-    the first chunk passing every step.
+    start + (chain (+) max((steps + copy) S/n / link, steps S/n / net)) + fill; copy: the last
+    piece is copied without using the wire (n operations for n - 1 sends); start: a Simple ring
+    opens with one more synchronisation; fill: the first chunk passing every step.
     """
     proto = f.protocol_name
     hop = _chain(f, k, f"hop.{proto}", f"net.{proto}")
@@ -78,14 +87,15 @@ def ring(f: Any, k: Values) -> Parts:
     slow = 1 + k["int8"] * f.narrow_reduction
     local = (f.steps + copies) * piece * slow / link
     net = f.steps * piece / (f.net * k["nic"] * k[f"nic.{proto}"]) * f.crosses
-    return _finish(f, k["base"] + start, hop, np.maximum(local, net), _overlap_power(f, k), fill)
+    return _finish(f, _base(f, k) + start, hop, np.maximum(local, net), _overlap_power(f, k), fill)
 
 
 def tree(f: Any, k: Values) -> Parts:
-    """Double binary tree of chains: S up and S down through every GPU, `net_passes` S over a node's NICs.
+    """Double binary tree of chains: S up and S down through every GPU, `net_passes` S over a
+    node's NICs.
 
-    The rate of one channel is capped by what a block can receive, reduce and send at a branching node:
-    the library's own per-channel figure (f.tree_cap, bytes/s for the whole algorithm).
+    The rate of one channel is capped by what a block can receive, reduce and send at a branching
+    node: the library's own per-channel figure (f.tree_cap, bytes/s for the whole algorithm).
     """
     proto = f.protocol_name
     hop = _chain(
@@ -102,14 +112,15 @@ def tree(f: Any, k: Values) -> Parts:
         + f.hops_net * f.crosses * f.channels / f.net
     ) * k["tree.fill"]  # fmt: skip
     transfer = np.maximum(np.maximum(local, net), cap)
-    return _finish(f, k["base"], hop, transfer, _overlap_power(f, k), fill)
+    return _finish(f, _base(f, k), hop, transfer, _overlap_power(f, k), fill)
 
 
 def nvls(f: Any, k: Values) -> Parts:
-    """In-switch reduction: S + S/n bytes (all_gather, reduce_scatter: S) through every GPU's links, in chunks that grow with S, each with a cost.
+    """In-switch reduction: S + S/n bytes (all_gather, reduce_scatter: S) through every GPU's
+    links, in chunks that grow with S, each with a cost.
 
-    base + start + V / (eff link) + V / (heads x channels x chunk) x per chunk; on several nodes (NVLSTree) a tree
-    between the nodes' heads, `net_passes` S over the NICs.
+    base + start + V / (eff link) + V / (heads x channels x chunk) x per chunk; on several nodes
+    (NVLSTree) a tree between the nodes' heads, `net_passes` S over the NICs.
     """
     volume = f.nbytes * (1 + f.both_ways / f.local_ranks)
     tree = np.where(f.crosses > 0, k["nvls.tree"], 1.0)
@@ -117,42 +128,43 @@ def nvls(f: Any, k: Values) -> Parts:
     chunks = f.nbytes / (f.chunk * f.lanes)
     local = volume * (1 + k["int8"] * f.narrow_reduction) / rate + chunks * k["nvls.chunk"]
     hop = k["nvls.start"] * k["simple.speed"] + f.hops_net * (
-        k["nvls.net"] * k["speed"] + k["wire"] * f.wire_weight
+        k["nvls.net"] * k["net.speed"] + k["wire"]
     )
     net = f.net_passes * f.nbytes / (f.net * k["nic"]) * f.crosses
-    return _finish(f, k["base"], hop, np.maximum(local, net), k["overlap.nvls"])
+    return _finish(f, _base(f, k), hop, np.maximum(local, net), k["overlap.nvls"])
 
 
 def collnet(f: Any, k: Values) -> Parts:
     """In-network reduction (SHARP): S once over the NICs, heads exchange inside the node."""
     kind = f.algorithm_name
     hop = f.hops_local * k["hop.simple"] * k["simple.speed"] + f.hops_net * (
-        k["net.simple"] * k["speed"] + k["wire"] * f.wire_weight
+        k["net.simple"] * k["net.speed"] + k["wire"]
     )
     net = f.net_passes * f.nbytes / (f.net * k["nic"] * k[f"sharp.{kind}"])
     local = 2 * f.nbytes / (k["link"] * f.link)
-    return _finish(f, k["base"], hop, np.maximum(local, net), k["overlap.net"])
+    return _finish(f, _base(f, k), hop, np.maximum(local, net), k["overlap.net"])
 
 
 def pat(f: Any, k: Values) -> Parts:
     """Parallel aggregated trees, one GPU a node: log2 N exchanges, then (N-1)/N S over the NIC."""
-    hop = f.hops_net * (k["net.simple"] * k["speed"] + k["wire"] * f.wire_weight)
+    hop = f.hops_net * (k["net.simple"] * k["net.speed"] + k["wire"])
     net = f.steps * f.nbytes / f.n / (f.net * k["nic"])
-    return _finish(f, k["base"], hop, net, k["overlap.net"])
+    return _finish(f, _base(f, k), hop, net, k["overlap.net"])
 
 
 def point_to_point(f: Any, k: Values) -> Parts:
-    """Grouped sends and receives: a start, a cost per local and per remote message, bytes over link and NIC.
+    """Grouped sends and receives: a start, a cost per local and per remote message, bytes over
+    link and NIC.
 
-    A message is split over channels, `largest_part` bytes each, and one channel carries only its part of the link.
-    `local_bytes`: through one GPU's links, `self_bytes`: copied inside one GPU; `net_bytes`: over the NICs
-    at f.net; in both cases per direction.
+    A message is split over channels, `largest_part` bytes each, and one channel carries only its
+    part of the link. `local_bytes`: through one GPU's links, `self_bytes`: copied inside one GPU;
+    `net_bytes`: over the NICs at f.net; in both cases per direction.
     """
     proto = f.protocol_name
     start = (k["p2p.start"] + k["p2p.peer"] * f.peers_local) * k["speed"]
     far = f.crosses * (
-        k["p2p.net"] * k["speed"] + k["wire"] * f.wire_weight
-        + k["p2p.remote"] * k["remote"] * k["speed"] * f.peers_remote
+        k["p2p.net"] * k["net.speed"] + k["wire"]
+        + k["p2p.remote"] * k["remote"] * k["net.speed"] * f.peers_remote
     )  # fmt: skip
     if proto == "ll":
         rate = k["share.p2p.ll"] * k["link"] * f.link
@@ -160,13 +172,13 @@ def point_to_point(f: Any, k: Values) -> Parts:
         channel = k["p2p.channel.ll"] * rate
     else:
         rate = k["p2p.link"] * f.link
-        local = (f.local_bytes + k["p2p.self"] * f.self_bytes) / rate
+        local = f.local_bytes / rate + f.self_bytes / (k["p2p.self"] * f.memory)
         start = start + k["p2p.simple"] * k["simple.speed"]
         channel = k["p2p.channel"] * rate
     local = np.maximum(local, f.largest_part * f.p2p_channels / channel)
     net = f.net_bytes / (f.net * k["nic.p2p"]) * f.crosses
     p = np.where(f.crosses > 0, k["overlap.p2p.net"], k["overlap.p2p"])
-    return _finish(f, k["base"], start + far, np.maximum(local, net), p)
+    return _finish(f, _base(f, k), start + far, np.maximum(local, net), p)
 
 
 FORMULAS = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from commsim.collectives.collective import Collective
 from commsim.cost.bound import bound
 from commsim.cost.cost import Cost
@@ -17,6 +19,10 @@ SINGLE_LAUNCH = 6e-6
 """s a GPU: one thread launching on n GPUs one after another (`-g n`): 23.3 to 25 us on 4 H100, NCCL
 2.29.2, where one process each needs 9.5 (nccl-tests logs of the "4-GPU slice" platform in
 validation/published)."""
+
+
+WIDEN = 1.5
+"""Factor on the interval (in ln) for each way in which a case lies outside the measurements."""
 
 
 def regime(nbytes: int) -> str:
@@ -74,27 +80,24 @@ def _spread(
 ) -> tuple[float, float, tuple[str, ...]]:
     nodes = "multi-node" if facts.communicator.nodes > 1 else "one node"
     spread = profile.spreads.get(f"{nodes}/{regime(c.nbytes)}") or profile.spreads["all"]
-    doubts = []
-    for kind, tag in m.tags:
-        known = profile.fitted.get(kind)
-        if (
-            kind in ("generation", "transport", "link")
-            and known is not None
-            and tag != "none"
-            and tag not in known
-        ):
-            doubts.append(
-                f"no measurement of {kind} {tag!r} in profile {profile.name}: "
-                "its constants are the average of the others"
-            )
-    if (top := profile.fitted.get("max_nodes")) and facts.communicator.nodes > int(top[0]):
-        doubts.append(
-            f"{facts.communicator.nodes} nodes: the profile was fitted on at most {top[0]}"
-        )
-    if (ops := profile.fitted.get("operations")) and c.operation not in ops:
-        doubts.append(
-            f"no measurement of {c.operation} in profile {profile.name}: "
-            "only physics and the other operations"
-        )
-    widen = 1.5 ** len(doubts)
-    return spread.low * widen, spread.high * widen, tuple(doubts)
+    doubtful = doubts(c.operation, facts.communicator.nodes, m, profile.fitted)
+    widen = WIDEN ** len(doubtful)
+    return spread.low * widen, spread.high * widen, doubtful
+
+
+def doubts(
+    operation: str, nodes: int, m: Machine, fitted: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """In what this case lies outside the measurements that `fitted` describes, each a sentence."""
+    found = [
+        f"no measurement of {kind} {tag!r}: its constants are the average of the others"
+        for kind, tag in m.tags
+        if kind in ("generation", "transport", "link", "attach")
+        and tag not in ("none", *fitted.get(kind, ("none",)))
+        and kind in fitted
+    ]
+    if (top := fitted.get("max_nodes")) and nodes > int(top[0]):
+        found.append(f"{nodes} nodes: the constants were fitted on at most {top[0]}")
+    if operation not in fitted.get("operations", (operation,)):
+        found.append(f"no measurement of {operation}: only physics and the other operations")
+    return tuple(found)

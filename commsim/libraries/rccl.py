@@ -52,12 +52,21 @@ OLDEST: Final[Version] = (2, 18, 1)
 NEWEST: Final[Version] = (2, 27, 7)
 LOW_LATENCY_UP_TO: Final[Bytes] = 256 * KIB
 RING_FROM: Final[Bytes] = 8 * MIB
+"""Where Ring Simple takes over on one machine, and on MI200 (published MI250X run, 4 nodes: four
+times slower there)."""
+RING_FROM_NETWORK: Final[Bytes] = 64 * MIB
+"""The same over the network from MI300 on (published MI355X run, 2 nodes: one smooth curve up to
+there)."""
+PUBLISHED_NODES: Final = 4
+"""Machines up to which runs show where Ring takes over. Its steps grow with the ranks, so over more
+machines Ring is taken to start in proportion later: at the same bytes for each rank."""
 _COPIES: Final = 8  # channels per ring on one machine: 56 on the seven rings of eight MI300X
 _PER_NIC: Final = 4  # channels per NIC over several machines
 _MOST: Final = 64
 _GUESS: Final = (
     f"RCCL's own tables are not modelled: LL up to {format_size(LOW_LATENCY_UP_TO)}, LL128 up to "
-    f"{format_size(RING_FROM)} and then Ring Simple are a guess that fits published runs"
+    f"{format_size(RING_FROM)} ({format_size(RING_FROM_NETWORK)} over the network from MI300 "
+    "on) and then Ring Simple are a guess that fits published runs"
 )
 _COUNT_GUESS: Final = "RCCL's channel count is nominal, not from its own search"
 
@@ -89,21 +98,25 @@ class Rccl(Library):
         if collective.operation in point_to_point.OPERATIONS:
             return messages(group, collective)
         operation, nbytes, _, _ = counted(collective, group.c.n)
-        return _pick(group, operation, nbytes, collective.itemsize)
+        return _pick(group, operation, nbytes, collective.itemsize, cluster.gpu.name)
 
 
-def wanted(operation: str, nbytes: Bytes, nodes: int) -> tuple[str, str]:
-    """Algorithm and protocol for a size (bytes) where nothing is forced."""
+def wanted(operation: str, nbytes: Bytes, nodes: int, part: str = "") -> tuple[str, str]:
+    """Algorithm and protocol for a size (bytes) on GPUs named `part`, where nothing is forced."""
+    ring_from = RING_FROM
+    if operation == "all_reduce" and nodes > 1 and not part.upper().startswith("MI2"):
+        ring_from = RING_FROM_NETWORK
     if nbytes <= LOW_LATENCY_UP_TO:
         protocol = "LL"
     else:
-        protocol = "LL128" if nbytes < RING_FROM else "Simple"
-    tree = operation == "all_reduce" and nodes > 1 and nbytes < RING_FROM
+        protocol = "LL128" if nbytes < ring_from else "Simple"
+    later = max(1, nodes // PUBLISHED_NODES)
+    tree = operation == "all_reduce" and nodes > 1 and nbytes < ring_from * later
     return ("tree" if tree else "ring"), protocol
 
 
-def _pick(group: Group, operation: str, nbytes: Bytes, itemsize: int) -> Choice:
-    algorithm, protocol = wanted(operation, nbytes, group.c.nodes)
+def _pick(group: Group, operation: str, nbytes: Bytes, itemsize: int, part: str) -> Choice:
+    algorithm, protocol = wanted(operation, nbytes, group.c.nodes, part)
     algorithms = ("tree", "ring") if operation == "all_reduce" else ("ring",)
     candidates, best, rank = [], None, math.inf
     for a in algorithms:
