@@ -82,6 +82,32 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert (path.parent / target).exists(), target
 
 
+def test_sections_that_the_code_refers_to_exist() -> None:
+    text = (ROOT / "docs" / "nccl.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^#+ ([0-9.]+)", text, re.MULTILINE))
+    found = 0
+    for path in (ROOT / "commsim").rglob("*.py"):
+        code = " ".join(path.read_text(encoding="utf-8").split())
+        for numbers in re.findall(r"[Ss]ections? ([0-9., andto]+) of docs/nccl\.md", code):
+            for number in re.findall(r"[0-9]+\.[0-9]+", numbers):
+                assert number in headings, (path.name, number)
+                found += 1
+    assert found > 5
+
+
+def test_the_estimates_worked_by_hand() -> None:
+    """docs/nccl.md, section 3: what NCCL expects of 2 MiB on two DGX H100."""
+    text = (ROOT / "docs" / "nccl.md").read_text(encoding="utf-8")
+    worked = re.findall(r"= \*\*([0-9.]+) us\*\*", text)
+    assert worked == ["75.3", "76.5"]
+    cluster = commsim.load_cluster("dgx-h100", nodes=2)
+    collective = commsim.Collective("all_reduce", nbytes=2 << 20)
+    choice = commsim.Nccl(version="2.30.7").choose(collective, cluster)
+    found = {(c.algorithm, c.protocol): c.estimate * 1e6 for c in choice.candidates}
+    assert found["nvls_tree", "Simple"] == pytest.approx(75.3, abs=0.05)
+    assert found["tree", "LL128"] == pytest.approx(76.5, abs=0.05)
+
+
 def test_architecture_names_what_is_there() -> None:
     """Every folder and module right under commsim/ has its line in ARCHITECTURE.md."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
