@@ -38,7 +38,7 @@ class Point:
 
 @lru_cache(maxsize=1)
 def clusters() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((FOLDER / "clusters.json").read_text())
+    loaded: dict[str, Any] = json.loads((FOLDER / "clusters.json").read_text(encoding="utf-8"))
     return loaded
 
 
@@ -53,12 +53,17 @@ def _library(text: str, env: str, launch: str) -> Library:
     return library(text, env=pairs, launch=launch or "processes")
 
 
+def _rows(name: str) -> list[dict[str, str]]:
+    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def read_points() -> list[Point]:
     """Every point of the table, in the order of the logs."""
-    logs = {row["log"]: row for row in csv.DictReader((FOLDER / "logs.csv").open())}
+    logs = {row["log"]: row for row in _rows("logs.csv")}
     grouped: dict[tuple[str, ...], list[tuple[str, float]]] = defaultdict(list)
     what = ("platform", "operation", "dtype", "cluster", "ranks", "library", "env", "launch")
-    for row in csv.DictReader((FOLDER / "points.csv").open()):
+    for row in _rows("points.csv"):
         log = logs[row["log"]]
         key = (*(log[k] for k in what), row["nbytes"])
         grouped[key].append((row["log"], float(row["time_us"]) * 1e-6))
