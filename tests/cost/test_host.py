@@ -16,6 +16,7 @@ from commsim.libraries.gloo import Gloo
 from commsim.libraries.host import HostFacts
 from commsim.libraries.library import Library
 from commsim.libraries.mpi import Mpi
+from commsim.prediction import predict
 from commsim.topology.cluster import Cluster, Fabric
 from commsim.topology.load import load_cluster
 from commsim.topology.node import Gpu, Nic, NodeTopology
@@ -238,6 +239,21 @@ def test_groups_of_any_shape_are_answered(operation: str) -> None:
         for library in LIBRARIES:
             found = price(library, Collective(operation, 1 << 20, ranks=ranks), cluster)
             assert 0 < found.duration < math.inf
+
+
+@pytest.mark.parametrize("library", [Gloo(), Mpi()], ids=["gloo", "mpi"])
+def test_a_prediction_s_interval_is_e_to_the_spread(library: Library) -> None:
+    p = predict(Collective("all_reduce", 1 << 20), machines(4), library, profile())
+    assert p.cost.spread == pytest.approx((-0.1, 0.2))
+    assert p.interval[0] == pytest.approx(p.duration * 0.904837)  # e^-0.1
+    assert p.interval[1] == pytest.approx(p.duration * 1.221403)  # e^0.2
+    # The shipped constants: what the held-out runs of that regime spread over.
+    q = predict(Collective("all_reduce", 1 << 20), machines(4), library)
+    ends = {(s.low, s.high) for s in shipped(library.name).spreads.values()}
+    assert any(
+        q.interval == pytest.approx((q.duration * math.exp(low), q.duration * math.exp(high)))
+        for low, high in ends
+    )
 
 
 def test_every_doubt_widens_the_interval() -> None:
