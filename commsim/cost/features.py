@@ -13,7 +13,7 @@ from commsim.collectives.collective import REDUCTIONS, Collective
 from commsim.libraries.library import Candidate
 from commsim.libraries.nccl.constants import NEWEST, tree_bandwidth_per_channel
 from commsim.libraries.nccl.facts import NcclFacts
-from commsim.libraries.nccl.graph import Communicator, PathType
+from commsim.libraries.nccl.graph import Communicator, Graph, PathType
 from commsim.libraries.nccl.system import nvlink_bandwidth
 from commsim.topology import capacity
 from commsim.topology.cluster import Cluster
@@ -46,6 +46,7 @@ class Machine:
     pair_link: BytesPerSecond
     net: BytesPerSecond
     ring_net: BytesPerSecond
+    heads_net: BytesPerSecond
     one_nic: BytesPerSecond
     cut: BytesPerSecond
     nics: int
@@ -84,6 +85,13 @@ def generation(cluster: Cluster) -> str:
         if name.startswith(prefix):
             return family
     return "unknown"
+
+
+def _behind(graph: Graph | None, net: float, rate: float, cluster: Cluster) -> float:
+    """Of a domain's NICs together, those that this graph's channels use. Inside one machine PXN
+    brings every NIC into play; a rack's rings and heads use no more NICs than they have channels."""
+    used = {nic for pair in graph.nets for nic in pair} if graph else set()
+    return min(net, len(used) * rate) if used and cluster.hosts_per_domain > 1 else net
 
 
 def _cut_share(cluster: Cluster) -> float:
@@ -161,7 +169,7 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
             pair_link = PCIE_SHARE * (capacity.host_share(cluster.node, local) or raw_link)
         if link_name != "pcie":
             pair_link = link
-    net = ring_net = one_nic = cut = NO_LIMIT
+    net = ring_net = heads_net = one_nic = cut = NO_LIMIT
     attach, net_name, nics = "none", "none", 0
     if crossing:
         usable = [
@@ -175,10 +183,8 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         nic = cluster.node.nics[0]
         nics = max(1, round(net / nic.rate))
         one_nic = max(min(per_host), min(nic.rate, net)) if nics else net
-        distinct = {e for pair in ring.nets for e in pair}
-        ring_net = net
-        if distinct and cluster.hosts_per_domain > 1:
-            ring_net = min(net, len(distinct) * nic.rate)
+        ring_net = _behind(ring, net, nic.rate, cluster)
+        heads_net = _behind(comm.nvls, net, nic.rate, cluster)
         cut = net * _cut_share(cluster)
         net_name = cluster.fabric.transport
         attach = _attachment(cluster)
@@ -195,6 +201,7 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         pair_link=pair_link,
         net=net,
         ring_net=ring_net,
+        heads_net=heads_net,
         one_nic=one_nic,
         cut=cut,
         nics=nics,
@@ -272,17 +279,16 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
             f.rendezvous = _rendezvous(f, m, facts, 2 * nbytes / used)
         f.fill_bytes = min(nbytes / used, 512 * KIB if protocol == "Simple" else 32 * KIB)
     elif algorithm in ("nvls", "nvls_tree"):
-        f.lanes = float(
-            max(1, comm.nvls_channels or 16)
-            * max(1, comm.nvls.channels if comm.nvls else local_ranks)
-        )
-        f.chunk = _nvls_chunk(nbytes, f.lanes, nodes)
+        blocks = float(max(1, comm.nvls_channels or 16))
+        heads = float(max(1, comm.nvls.channels if comm.nvls else local_ranks))
+        f.blocks = blocks
+        f.chunk = _nvls_chunk(nbytes, blocks * heads, nodes)
         f.hops_net = 2.0 * math.ceil(depth) if algorithm == "nvls_tree" else 2.0 * crosses
         f.both_ways = 1.0 if op in ("all_reduce", "barrier") else 0.0
         f.net_passes = (1.0 if nodes <= 2 else 2 * (n - 1) / n) if algorithm == "nvls_tree" else 1.0
         if op in ("all_gather", "reduce_scatter"):
             f.net_passes = (nodes - 1) / nodes
-        f.net = m.net
+        f.net = m.heads_net
     elif algorithm.startswith("collnet"):
         f.hops_local = 2.0 if algorithm == "collnet_direct" else 2.0 * (local_ranks - 1)
         f.hops_net = 2.0

@@ -119,13 +119,14 @@ def nvls(f: Any, k: Values) -> Parts:
     """In-switch reduction: S + S/n bytes (all_gather, reduce_scatter: S) through every GPU's
     links, in chunks that grow with S, each with a cost.
 
-    base + start + V / (eff link) + V / (heads x channels x chunk) x per chunk; on several nodes
+    base + start + V / (eff link) + S / (blocks x chunk) x per chunk; on several nodes
     (NVLSTree) a tree between the nodes' heads, `net_passes` S over the NICs.
     """
     volume = f.nbytes * (1 + f.both_ways / f.local_ranks)
     tree = np.where(f.crosses > 0, k["nvls.tree"], 1.0)
     rate = tree * (k["nvls.link"] * f.both_ways + k["nvls.one_way"] * (1 - f.both_ways)) * f.link
-    chunks = f.nbytes / (f.chunk * f.lanes)
+    copied = (1 + f.both_ways) / 2  # all_reduce copies in and out, the others one way
+    chunks = copied * f.nbytes / (f.chunk * f.blocks)
     local = volume * (1 + k["int8"] * f.narrow_reduction) / rate + chunks * k["nvls.chunk"]
     hop = k["nvls.start"] * k["simple.speed"] + f.hops_net * (
         k["nvls.net"] * k["net.speed"] + k["wire"]
