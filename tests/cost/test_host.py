@@ -243,17 +243,18 @@ def test_groups_of_any_shape_are_answered(operation: str) -> None:
 
 @pytest.mark.parametrize("library", [Gloo(), Mpi()], ids=["gloo", "mpi"])
 def test_a_prediction_s_interval_is_e_to_the_spread(library: Library) -> None:
-    p = predict(Collective("all_reduce", 1 << 20), machines(4), library, profile())
-    assert p.cost.spread == pytest.approx((-0.1, 0.2))
-    assert p.interval[0] == pytest.approx(p.duration * 0.904837)  # e^-0.1
-    assert p.interval[1] == pytest.approx(p.duration * 1.221403)  # e^0.2
-    # The shipped constants: what the held-out runs of that regime spread over.
-    q = predict(Collective("all_reduce", 1 << 20), machines(4), library)
+    cluster = load_cluster("dgx-h100", nodes=2)
+    p = predict(Collective("all_reduce", 1 << 20), cluster, library, profile())
+    doubts = len(p.cost.extrapolated)
+    assert doubts == 3  # 16 ranks, a port of 50 GB/s, copies from and to the GPUs
+    assert p.cost.spread == pytest.approx((-0.3375, 0.675))  # -0.1 and 0.2 times 1.5^3
+    assert p.interval[0] == pytest.approx(p.duration * 0.713552, rel=1e-5)  # e^-0.3375
+    assert p.interval[1] == pytest.approx(p.duration * 1.964033, rel=1e-5)  # e^0.675
+    q = predict(Collective("all_reduce", 1 << 20), cluster, library)
+    low, high = q.cost.spread
     ends = {(s.low, s.high) for s in shipped(library.name).spreads.values()}
-    assert any(
-        q.interval == pytest.approx((q.duration * math.exp(low), q.duration * math.exp(high)))
-        for low, high in ends
-    )
+    widened = 1.5 ** len(q.cost.extrapolated)
+    assert any((low, high) == pytest.approx((a * widened, b * widened)) for a, b in ends)
 
 
 def test_every_doubt_widens_the_interval() -> None:
