@@ -150,10 +150,10 @@ def test_no_network() -> None:
 def test_asking_again_is_free() -> None:
     node = hgx()
     capacity.network_bandwidth(node, EVERY)
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(1000):
         capacity.network_bandwidth(node, EVERY)
-    assert time.perf_counter() - start < 0.05
+    assert time.process_time() - start < 0.05
 
 
 @pytest.mark.parametrize("gpudirect", [True, False])

@@ -268,9 +268,9 @@ def test_a_smaller_group_gets_no_more(
 def test_sixteen_thousand_ranks(kind: str) -> None:
     big = cluster(hgx(), 2048, kind=kind)
     half = 8 * 1024
-    start = time.perf_counter()
+    start = time.process_time()
     across = big.cut_bandwidth(ranks(range(half)), ranks(range(half, 2 * half)))
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert across <= half * 50 * GB * (1 + 1e-9)
     # Dragonfly: 32 groups, those of one half have 16 / 31 of their cables to the other.
     share = 16 / 31 if kind == "dragonfly" else 1.0

@@ -231,13 +231,13 @@ def test_a_ring_of_cables_leads_straight_to_the_next_machine() -> None:
 
 
 def test_sixteen_thousand_gpus_take_seconds() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     big = cluster(hgx(), 2048)
     assert sum(1 for _, kind in big.graph.nodes(data="kind") if kind == "gpu") == 16384
-    assert time.perf_counter() - start < 10
-    start = time.perf_counter()
+    assert time.process_time() - start < 10
+    start = time.process_time()
     assert len(big.routes(0, 16380)[0]) == 11
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_networkx_is_not_imported_before_the_graph_is_asked_for() -> None:

@@ -7,7 +7,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commsim.errors import CommsimError, SpecError
@@ -286,6 +286,7 @@ _KEYS = ("nodes", "node", "node.gpus", "node.gpu", "node.nics", "node.nics.rate"
 
 
 @given(st.dictionaries(st.sampled_from(_KEYS), _LEAVES, max_size=3))
+@settings(deadline=None)
 def test_no_input_ends_in_anything_but_a_cluster_or_our_error(changes: dict[str, object]) -> None:
     tables = copy.deepcopy(GOOD)
     for key, value in changes.items():

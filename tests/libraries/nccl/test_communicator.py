@@ -54,9 +54,9 @@ def test_channel_counts_are_nccls(row: dict[str, str]) -> None:
 
 def test_many_equal_nodes_cost_as_much_as_two() -> None:
     _h100(2)
-    start = time.perf_counter()
+    start = time.process_time()
     c = _h100(2048)
-    assert time.perf_counter() - start < 0.05
+    assert time.process_time() - start < 0.05
     assert (c.n, c.nodes) == (16384, 2048)
     assert c.ring == _h100(2).ring
 
