@@ -89,7 +89,7 @@ def generation(cluster: Cluster) -> str:
 
 def _behind(graph: Graph | None, net: float, rate: float, cluster: Cluster) -> float:
     """Of a domain's NICs together, those that this graph's channels use. Inside one machine PXN
-    brings every NIC into play; a rack's rings and heads use no more NICs than they have channels."""
+    brings every NIC into play; a rack's rings and heads use as many as they have channels."""
     used = {nic for pair in graph.nets for nic in pair} if graph else set()
     return min(net, len(used) * rate) if used and cluster.hosts_per_domain > 1 else net
 
