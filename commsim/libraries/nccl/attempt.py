@@ -23,6 +23,11 @@ _BUDGET_FIRST = 1 << 10
 CUT = -2  # a search that ended early, its use of the budget unknown
 
 
+Charges = tuple[tuple[int, float], ...]
+Hop = tuple[Charges, int]
+TOO_FAR: Hop = ((), -1)
+
+
 class Attempt:
     """One backtracking search with fixed speed, types, pattern and crossing; improves `best`."""
 
@@ -48,10 +53,15 @@ class Attempt:
         self.entry: list[int] = []
         self.exit: list[int] = []
         self.kept = machine.kept
-        self.edges: list[list[tuple[tuple[tuple[int, float], ...], int] | None]] = [
-            [None] * self.n for _ in range(self.n)
-        ]
         pattern = goal.pattern
+        # What a hop takes from each link and its hops, where it is allowed; filled as they are met.
+        self.edges: list[list[Hop | None]] = [[None] * self.n for _ in range(self.n)]
+        self.entries: dict[tuple[int, int], Hop] = {}  # from a NIC to a GPU
+        self.exits: dict[tuple[int, int], Hop] = {}  # from a GPU to a NIC
+        self.doors: dict[int, list[tuple[int, Charges]]] = {}  # of a NIC: GPUs, nearest first
+        self.out_bandwidth = self.bw_inter
+        if pattern == Pattern.BALANCED_TREE:
+            self.out_bandwidth /= 2
         self.tree = pattern in TREES
         self.back_net = -1
         self.back_first = -1
@@ -64,16 +74,9 @@ class Attempt:
 
     # Paths
 
-    def take(
-        self, path: Path, reverse: Path | None, start: int, bandwidth: float, limit: PathType
-    ) -> bool:
-        """Consumes a path; False (and nothing taken) where a link or the type limit forbids it."""
-        if path.type >= PathType.DIS or path.type > limit:
-            return False
-        if self.tree and reverse is not None and reverse.type > limit:
-            return False
+    def take(self, charges: Charges) -> bool:
+        """Takes a hop's charges off the links; False (and nothing taken) where one lacks room."""
         left = self.left
-        charges = self.charges(path, start, bandwidth)
         for index, amount in charges:
             if left[index] < amount:
                 return False
@@ -85,28 +88,56 @@ class Attempt:
                 left[index] = _rounded(left[index] - amount)
         return True
 
-    def give(self, path: Path, start: int, bandwidth: float) -> None:
+    def give(self, charges: Charges) -> None:
         left = self.left
-        for index, amount in self.charges(path, start, bandwidth):
-            left[index] = left[index] + amount if self.m.exact else _rounded(left[index] + amount)
+        if self.m.exact:
+            for index, amount in charges:
+                left[index] += amount
+        else:
+            for index, amount in charges:
+                left[index] = _rounded(left[index] + amount)
 
-    def charges(self, path: Path, start: int, bandwidth: float) -> tuple[tuple[int, float], ...]:
+    def charges(self, path: Path, start: int, bandwidth: float) -> Charges:
         key = (id(path), bandwidth)
         charges = self.kept.get(key)
         if charges is None:
             charges = self.kept[key] = self.m.charges(path, start, bandwidth)
         return charges
 
-    def edge(self, a: int, b: int) -> tuple[tuple[tuple[int, float], ...], int]:
-        """What a hop from GPU a to GPU b takes from each link, and its hops; -1 where it is too
-        far.
-        """
-        rows, limit = self.m.paths.gpu_gpu, self.goal.type_intra
-        path = rows[a][b]
-        far = path.type >= PathType.DIS or path.type > limit
-        if far or (self.tree and rows[b][a].type > limit):
-            return (), -1
-        return self.charges(path, GPU, self.goal.bw_intra), path.hops
+    def hop(self, path: Path, reverse: Path, start: int, bandwidth: float, limit: PathType) -> Hop:
+        """What a path takes from each link, and its hops; TOO_FAR beyond the type limit."""
+        if path.type >= PathType.DIS or path.type > limit:
+            return TOO_FAR
+        if self.tree and reverse.type > limit:
+            return TOO_FAR
+        return self.charges(path, start, bandwidth), path.hops
+
+    def edge(self, a: int, b: int) -> Hop:
+        """From GPU to GPU."""
+        found = self.edges[a][b]
+        if found is None:
+            rows, goal = self.m.paths.gpu_gpu, self.goal
+            found = self.hop(rows[a][b], rows[b][a], GPU, goal.bw_intra, goal.type_intra)
+            self.edges[a][b] = found
+        return found
+
+    def into(self, net: int, gpu: int) -> Hop:
+        """From a NIC to a GPU."""
+        found = self.entries.get((net, gpu))
+        if found is None:
+            paths, limit = self.m.paths, self.goal.type_inter
+            there, back = paths.net_gpu[net][gpu], paths.gpu_net[gpu][net]
+            found = self.entries[net, gpu] = self.hop(there, back, NET, self.bw_inter, limit)
+        return found
+
+    def out(self, gpu: int, net: int) -> Hop:
+        """From a GPU to a NIC."""
+        found = self.exits.get((gpu, net))
+        if found is None:
+            paths, limit = self.m.paths, self.goal.type_inter
+            there, back = paths.gpu_net[gpu][net], paths.net_gpu[net][gpu]
+            found = self.exits[gpu, net] = self.hop(there, back, GPU, self.out_bandwidth, limit)
+        return found
 
     # Search
 
@@ -162,17 +193,16 @@ class Attempt:
         used[gpu] = False
 
     def enter_from(self, net: int, gpu: int, forced: int) -> None:
-        paths, goal = self.m.paths, self.goal
-        path = paths.net_gpu[net][gpu]
-        if not self.take(path, paths.gpu_net[gpu][net], NET, self.bw_inter, goal.type_inter):
+        charges, hops = self.into(net, gpu)
+        if hops < 0 or not self.take(charges):
             return
-        self.hops += path.hops
+        self.hops += hops
         used = self.used[-1]
         used[gpu] = True
         self.at(gpu, 0, self.back_net, self.back_first, forced)
         used[gpu] = False
-        self.give(path, NET, self.bw_inter)
-        self.hops -= path.hops
+        self.give(charges)
+        self.hops -= hops
 
     def from_nets(self) -> None:
         machine, goal = self.m, self.goal
@@ -186,7 +216,7 @@ class Attempt:
         offset = c if machine.version >= (2, 21) else 0
         self.open()
         for i in range(count):
-            if heads and found:
+            if (heads and found) or (c and self.time <= 0):
                 break
             n = candidates[(offset + i) % count]
             net = nets[n]
@@ -198,11 +228,7 @@ class Attempt:
                 continue
             self.entry[c] = n
             self.latency = net.latency
-            shared = [
-                k
-                for k, other in enumerate(nets)
-                if other.adapter == net.adapter and other.port == net.port
-            ]
+            shared = machine.same_port[n]
             for k in shared:
                 self.speed[k] -= bandwidth
             if heads:
@@ -219,17 +245,23 @@ class Attempt:
         self.close()
 
     def from_net(self, n: int) -> None:
-        machine = self.m
+        machine, left = self.m, self.left
         if self.channels == 0 and machine.system.nvswitch < 0:
             saved, self.time = self.time, _BUDGET_FIRST
             self.enter_from(n, 0, 1)
             self.time = self.time if self.time in (-1, CUT) else saved
-        closest = machine.paths.closest_gpu[n]
-        if closest >= 0:
-            self.enter_from(n, closest, 0)
-        for g in local_gpus(machine.paths, n):
-            if g != closest:
-                self.enter_from(n, g, 0)
+        doors = self.doors.get(n)
+        if doors is None:
+            closest = machine.paths.closest_gpu[n]
+            others = [g for g in local_gpus(machine.paths, n) if g != closest]
+            gpus = [*([closest] if closest >= 0 else []), *others]
+            doors = self.doors[n] = [(g, charges) for g in gpus if (charges := self.into(n, g)[0])]
+        for gpu, charges in doors:
+            for index, amount in charges:  # most are full: this saves the call
+                if left[index] < amount:
+                    break
+            else:
+                self.enter_from(n, gpu, 0)
 
     def at(self, gpu: int, step: int, back_net: int, back_first: int, forced: int) -> None:
         """One visit: `gpu` is the step-th of the channel; go on from it in every allowed way."""
@@ -252,79 +284,58 @@ class Attempt:
                 following = [self.orders[c - 1][step + 1]]
             else:
                 following = self.following(gpu, step, back_net)
-            row = self.edges[gpu]
-            used, left, exact = self.used[c], self.left, self.m.exact
+            used = self.used[c]
             for g in following:
-                edge = row[g]
-                if edge is None:
-                    edge = row[g] = self.edge(gpu, g)
-                charges, hops = edge
-                for index, amount in charges:
-                    if left[index] < amount:
-                        break
-                else:
-                    if hops < 0:
-                        continue
-                    for index, amount in charges:
-                        left[index] -= amount
-                        if not exact:
-                            left[index] = _rounded(left[index])
-                    self.hops += hops
-                    used[g] = True
-                    self.at(g, step + 1, back_net, back_first, forced)
-                    used[g] = False
-                    for index, amount in charges:
-                        left[index] += amount
-                        if not exact:
-                            left[index] = _rounded(left[index])
-                    self.hops -= hops
-                    if self.time <= 0:
-                        return
+                charges, hops = self.edge(gpu, g)
+                if hops < 0 or not self.take(charges):
+                    continue
+                self.hops += hops
+                used[g] = True
+                self.at(g, step + 1, back_net, back_first, forced)
+                used[g] = False
+                self.give(charges)
+                self.hops -= hops
+                if self.time <= 0:
+                    return
         elif step == back_first:
-            first = order[0]
-            path = self.m.paths.gpu_gpu[gpu][first]
-            reverse = self.m.paths.gpu_gpu[first][gpu]
-            if self.take(path, reverse, GPU, goal.bw_intra, goal.type_intra):
-                self.hops += path.hops
+            charges, hops = self.edge(gpu, order[0])
+            if hops >= 0 and self.take(charges):
+                self.hops += hops
                 self.complete()
-                self.give(path, GPU, goal.bw_intra)
-                self.hops -= path.hops
+                self.give(charges)
+                self.hops -= hops
         else:
             self.complete()
 
     def to_net(self, gpu: int, step: int, back_first: int, forced: int) -> None:
+        """Leaves by every NIC that may follow the one of entry."""
         machine, goal, c = self.m, self.goal, self.channels
-        nets = machine.system.nets
         entry = self.entry[c]
-        start = nets[entry]
-        balanced = goal.pattern == Pattern.BALANCED_TREE
-        for n in machine.candidates(goal.type_inter, gpu):
-            net = nets[n]
-            if goal.pattern == Pattern.TREE and n != entry:
+        nets = machine.candidates(goal.type_inter, gpu)
+        if goal.pattern == Pattern.TREE:
+            nets = [n for n in nets if n == entry]
+        elif goal.pattern == Pattern.RING and goal.cross == 2:
+            if c & 1:
+                nets = [n for n in nets if n == self.entry[c - 1]]
+        elif goal.cross == 0:
+            nets = [n for n in nets if n in machine.same_port[entry]]
+        again = -1
+        if goal.pattern == Pattern.BALANCED_TREE:
+            if step == 0:
+                again = 1
+            else:
+                nets = [n for n in nets if n == self.exit[c]]
+        for n in nets:
+            charges, hops = self.out(gpu, n)
+            if hops < 0 or not self.take(charges):
                 continue
-            if goal.pattern == Pattern.RING and goal.cross == 2:
-                if c & 1 and n != self.entry[c - 1]:
-                    continue
-            elif goal.cross == 0 and (net.adapter != start.adapter or net.port != start.port):
-                continue
-            again = -1
-            bandwidth = self.bw_inter
-            if balanced:
-                if step == 0:
-                    again = 1
-                elif n != self.exit[c]:
-                    continue
-                bandwidth = bandwidth / 2
-            path = machine.paths.gpu_net[gpu][n]
-            reverse = machine.paths.net_gpu[n][gpu]
-            if self.take(path, reverse, GPU, bandwidth, goal.type_inter):
-                self.hops += path.hops
-                self.exit[c] = n
-                self.at(gpu, step, again, back_first, forced)
-                self.give(path, GPU, bandwidth)
-                self.hops -= path.hops
-                if self.time <= 0:
-                    return
+            self.hops += hops
+            self.exit[c] = n
+            self.at(gpu, step, again, back_first, forced)
+            self.give(charges)
+            self.hops -= hops
+            if self.time <= 0:
+                return
 
     def following(self, gpu: int, step: int, back_net: int) -> list[int]:
         machine, c, n = self.m, self.channels, self.n
@@ -370,20 +381,22 @@ class Attempt:
             left[index] = _rounded(left[index] + amount)
 
     def collnet_direct(self, head: int) -> None:
+        """Head and others exchange their shares; from three GPUs on at any distance."""
         rows, goal, n = self.m.paths.gpu_gpu, self.goal, self.n
         others = [g for g in range(n) if g != head]
         share = goal.bw_intra / max(1, n - 1)
-        limit = PathType.DIS if n > 2 else goal.type_intra
-        done: list[Path] = []
+        limit = PathType.NET if n > 2 else goal.type_intra
+        done: list[Charges] = []
         for path in [rows[head][g] for g in others] + [rows[g][head] for g in others]:
-            if not self.take(path, None, GPU, share, limit):
+            charges, hops = self.hop(path, path, GPU, share, limit)
+            if hops < 0 or not self.take(charges):
                 break
-            done.append(path)
+            done.append(charges)
         else:
             self.orders[self.channels][1:] = others
             self.complete()
-        for path in reversed(done):
-            self.give(path, GPU, share)
+        for charges in reversed(done):
+            self.give(charges)
 
     def complete(self) -> None:
         if self.time <= 0:

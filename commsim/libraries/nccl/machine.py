@@ -64,6 +64,11 @@ class Machine:
                 ends[at, link.target, link.kind] = link.index
         for (a, b, kind), index in ends.items():
             self.back[index] = ends.get((b, a, kind), -1)
+        nets = system.nets
+        self.same_port = [
+            [k for k, b in enumerate(nets) if (b.adapter, b.port) == (a.adapter, a.port)]
+            for a in nets
+        ]
         self.exact = all(float(b).is_integer() for b in self.remaining)
         self.max_bw, self.total_bw = self._bandwidths()
         # AMD's machines join all GPUs pairwise, and RCCL brings their channels along instead of
