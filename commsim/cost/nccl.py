@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from typing import Any
 
 from commsim.collectives.collective import Collective
 from commsim.cost.bound import bound
@@ -48,31 +50,55 @@ def cost(
     ):
         parts["launch"] += floor - duration
         duration = floor
+    binds = _bottleneck(collective, candidate, f, k, parts, m, cluster)
     least = bound(collective, cluster, facts.placement)
     if duration < least:
         parts["transfer"] += least - duration
         duration = least
+        binds = f"what the links and the fabric ({cluster.fabric.kind}) carry at their full rate"
     low, high, doubts = _spread(collective, facts, m, profile)
     return Cost(
         duration=duration,
         breakdown=tuple(parts.items()),
-        bottleneck=_bottleneck(parts, f, m, cluster),
+        bottleneck=binds,
         spread=(low, high),
         extrapolated=doubts,
     )
 
 
-def _bottleneck(parts: dict[str, Seconds], f: object, m: Machine, cluster: Cluster) -> str:
+def _bottleneck(
+    collective: Collective,
+    candidate: Candidate,
+    f: Any,
+    k: Mapping[str, float],
+    parts: Mapping[str, Seconds],
+    m: Machine,
+    cluster: Cluster,
+) -> str:
+    """The largest part; of a transfer, the resource that saves most if it were twice as fast."""
     largest = max(parts, key=lambda name: parts[name])
     if largest == "launch":
         return "kernel launch"
     if largest == "hops":
         return "latency of the hops" + (f" over {m.net_name}" if m.nics else "")
-    crossing = getattr(f, "crosses", 0.0) > 0
-    if crossing:
+    words = {"link": f"{m.link_name} of one GPU, {format_rate(m.link)} per direction"}
+    if m.nics:
         nic = cluster.node.nics[0]
-        return f"{m.nics} NICs of {format_rate(nic.rate)} ({m.net_name})"
-    return f"{m.link_name} of one GPU, {format_rate(m.link)} per direction"
+        words["net"] = f"{m.nics} NIC{'s' * (m.nics > 1)} of {format_rate(nic.rate)} ({m.net_name})"
+        if collective.operation == "all_to_all" and m.cut < m.net:
+            words["net"] = (
+                f"the fabric, oversubscribed {cluster.fabric.oversubscription:g} to 1: "
+                f"{format_rate(m.cut)} a node"
+            )
+    words["tree_cap"] = "what the tree's channels can add where it branches"
+    words["memory"] = f"copies inside one GPU, memory of {format_rate(m.memory)}"
+
+    def duration_with(name: str) -> Seconds:
+        faster = copy.copy(f)
+        setattr(faster, name, 2 * getattr(f, name))
+        return float(sum(FORMULAS[candidate.algorithm](faster, k).values()))
+
+    return words[min((name for name in words if hasattr(f, name)), key=duration_with)]
 
 
 def _spread(

@@ -66,6 +66,29 @@ def test_the_bottleneck_names_what_binds() -> None:
     assert "hops" in ask("dgx-h100", "all_reduce", 8, 128).bottleneck
 
 
+@pytest.mark.parametrize(
+    ("preset", "bandwidth", "nics"),
+    [
+        ("dgx-a100", 200.0, True),  # 8 x 25 GB/s below 240 GB/s that NCCL counts of NVLink
+        ("alps", 100.0, True),  # 4 x 25 GB/s below 450 GB/s of NVLink
+        ("rtx-pro-6000x8", 200.0, False),  # 4 x 50 GB/s above 64 GB/s of PCIe Gen5
+    ],
+)
+def test_twice_the_bottleneck_is_faster_and_twice_another_is_not(
+    preset: str, bandwidth: float, nics: bool
+) -> None:
+    base = load_cluster(preset, nodes=3)
+    assert sum(nic.rate for nic in base.node.nics) == pytest.approx(bandwidth * 1e9)
+    p = ask(preset, "all_gather", 1 << 32, 3)
+    assert ("NIC" in p.bottleneck) is nics
+    assert p.breakdown["transfer"] > 0.9 * p.duration
+    rate = base.node.nics[0].rate * 2 * 8 / 1e9
+    twice = load_cluster(preset, nodes=3, **{"node.nics.rate": f"{rate:g}Gbit/s"})
+    q = predict(p.collective, twice, p.library)
+    assert (p.duration / q.duration > 1.1) is nics
+    assert p.duration >= q.duration * (1 - 1e-9)
+
+
 def round_profile(**changed: float) -> Profile:
     """The shipped constants without fitted factors: those of this test, else 0 or 1."""
     zero = {"s": 0.0}
