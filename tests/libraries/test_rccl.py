@@ -74,19 +74,23 @@ def test_part_of_a_machine(mi300x: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "nbytes", "nodes", "choice"),
+    ("operation", "nbytes", "nodes", "part", "choice"),
     [
-        ("all_reduce", 256 * KIB, 1, ("ring", "LL")),
-        ("all_reduce", 256 * KIB + 1, 1, ("ring", "LL128")),
-        ("all_reduce", 8 * MIB, 1, ("ring", "Simple")),
-        ("all_reduce", 256 * KIB, 2, ("tree", "LL")),
-        ("all_reduce", 4 * MIB, 2, ("tree", "LL128")),
-        ("all_reduce", 8 * MIB, 2, ("ring", "Simple")),
-        ("all_gather", 4 * MIB, 2, ("ring", "LL128")),
+        ("all_reduce", 256 * KIB, 1, "MI300X", ("ring", "LL")),
+        ("all_reduce", 256 * KIB + 1, 1, "MI300X", ("ring", "LL128")),
+        ("all_reduce", 8 * MIB, 1, "MI300X", ("ring", "Simple")),
+        ("all_reduce", 256 * KIB, 2, "MI300X", ("tree", "LL")),
+        ("all_reduce", 4 * MIB, 2, "MI300X", ("tree", "LL128")),
+        ("all_reduce", 32 * MIB, 2, "MI300X", ("tree", "LL128")),
+        ("all_reduce", 64 * MIB, 2, "MI300X", ("ring", "Simple")),
+        ("all_reduce", 8 * MIB, 4, "MI250X", ("ring", "Simple")),
+        ("all_reduce", 1 << 30, 1024, "MI250X", ("tree", "Simple")),  # 8192 ranks: 128 KiB each
+        ("all_reduce", 2 << 30, 1024, "MI250X", ("ring", "Simple")),  # 8 MiB x 1024 / 4
+        ("all_gather", 4 * MIB, 2, "MI300X", ("ring", "LL128")),
     ],
 )
-def test_sizes(operation: str, nbytes: int, nodes: int, choice: tuple[str, str]) -> None:
-    assert wanted(operation, nbytes, nodes) == choice
+def test_sizes(operation: str, nbytes: int, nodes: int, part: str, choice: tuple[str, str]) -> None:
+    assert wanted(operation, nbytes, nodes, part) == choice
 
 
 def test_a_choice_has_no_estimate_and_says_that_it_is_a_guess(mi300x: Cluster) -> None:
