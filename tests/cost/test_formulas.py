@@ -1,0 +1,115 @@
+"""Formulas against numbers worked out by hand, with round constants."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commsim.cost.formulas import nvls, overlap, point_to_point, ring, tree
+
+US = 1e-6
+ROUND: dict[str, Any] = {
+    "base": 10 * US, "speed": 1.0, "net.speed": 1.0, "simple.speed": 1.0, "remote": 1.0,
+    "hop.ll": 1 * US, "hop.ll.tiny": 0.0, "hop.simple": 10 * US, "net.ll": 5 * US,
+    "net.simple": 20 * US, "wire": 1 * US, "rendezvous": 0.0, "link": 1.0,
+    "share.ll": 0.5, "share.simple": 1.0, "ring.copy.ll": 0.5, "ring.copy.simple": 0.5,
+    "ring.start": 0.0, "ring.fill": 0.0, "overlap.ll": 1.0, "overlap.simple": 1.0,
+    "overlap.net": 1.0, "overlap.nvls": 1.0, "overlap.p2p": 1.0, "overlap.p2p.net": 1.0,
+    "channel.ll": 2.0, "channel.simple": 2.0, "int8": 0.0, "nic": 0.9, "nic.ll": 0.5,
+    "nic.simple": 1.0, "nic.p2p": 0.9, "tree.simple": 4 * US, "net.tree.simple": 20 * US,
+    "tree.link": 0.8, "tree.cap": 1.0, "tree.fill": 0.0, "nvls.link": 0.9, "nvls.one_way": 1.0,
+    "nvls.tree": 1.0, "nvls.chunk": 1 * US, "nvls.start": 20 * US, "nvls.net": 10 * US,
+    "p2p.start": 2 * US, "p2p.peer": 1 * US, "p2p.simple": 3 * US, "p2p.net": 5 * US,
+    "p2p.remote": 4 * US, "p2p.link": 1.0, "p2p.self": 0.25, "p2p.channel": 1.0,
+    "p2p.channel.ll": 1.0, "share.p2p.ll": 0.5,
+}  # fmt: skip
+
+
+def features(**given: Any) -> SimpleNamespace:
+    usual = {
+        "n": 8.0, "nodes": 1.0, "local_ranks": 8.0, "nbytes": float(1 << 30), "crosses": 0.0,
+        "link": 240e9, "net": 1e18, "channels": 24.0, "protocol_name": "simple",
+        "algorithm_name": "ring", "channel_share": 1.0, "rendezvous": 0.0, "narrow_reduction": 0.0,
+        "clock": 1.0, "steps": 14.0, "copies": 1.0, "hops_net": 0.0, "hops_local": 14.0,
+        "piece_per_channel": 0.0,
+    }  # fmt: skip
+    return SimpleNamespace(**(usual | given))
+
+
+def total(parts: dict[str, Any]) -> float:
+    return float(sum(parts.values()))
+
+
+def test_ring_on_one_node() -> None:
+    # 10 us launch + 14 hops x 10 us + 14.5 pieces of 128 MiB at 240 GB/s (docs/models.md)
+    expected = (10 + 14 * 10) * US + 14.5 * (1 << 27) / 240e9
+    assert total(ring(features(), ROUND)) == pytest.approx(expected)
+    assert expected == pytest.approx(8259 * US, rel=1e-4)
+
+
+def test_ring_over_the_network_is_bound_by_the_nics() -> None:
+    # two nodes: 4 of 30 hops over the network at 20 + 1 us; 30/16 GiB over 400 GB/s x 0.9
+    f = features(
+        n=16.0, nodes=2.0, crosses=1.0, link=1e18, net=400e9, steps=30.0, hops_net=4.0,
+        hops_local=26.0,
+    )  # fmt: skip
+    expected = (10 + 26 * 10 + 4 * 21) * US + 30 / 16 * (1 << 30) / 360e9
+    assert total(ring(f, ROUND)) == pytest.approx(expected)
+
+
+def test_ll_uses_half_the_link_and_few_channels_only_part_of_it() -> None:
+    f = features(protocol_name="ll", nbytes=8192.0, channel_share=1 / 24)
+    # 14.5 KiB at 240 GB/s x 0.5 x 2/24
+    expected = (10 + 14) * US + 14.5 * 1024 / (240e9 * 0.5 * 2 / 24)
+    assert total(ring(f, ROUND)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_tree_on_four_nodes_takes_the_slowest_of_link_nics_and_branch() -> None:
+    f = features(
+        nodes=4.0, crosses=1.0, net=400e9, hops_local=14.0, hops_net=4.0, net_passes=2.0,
+        tree_cap=100e9, fill_bytes=0.0,
+    )  # fmt: skip
+    # link: 2/(0.8 x 240) = 10.4, NICs: 2/360 = 5.6, branch: 1/100 = 10 ms per GB
+    expected = (10 + 14 * 4 + 4 * 21) * US + 2 * (1 << 30) / (0.8 * 240e9)
+    assert total(tree(f, ROUND)) == pytest.approx(expected)
+    f.tree_cap = 50e9
+    assert total(tree(f, ROUND)) == pytest.approx(150 * US + (1 << 30) / 50e9)
+
+
+def test_nvls_moves_one_and_an_eighth_and_pays_for_its_chunks() -> None:
+    f = features(
+        algorithm_name="nvls", link=370.8e9, blocks=16.0, chunk=131072.0, both_ways=1.0,
+        net_passes=1.0,
+    )  # fmt: skip
+    # 1 GiB x 1.125 at 0.9 x 370.8 GB/s, 512 chunks a block at 1 us
+    expected = (10 + 20) * US + 1.125 * (1 << 30) / (0.9 * 370.8e9) + 512 * US
+    assert total(nvls(f, ROUND)) == pytest.approx(expected)
+
+
+def test_all_to_all_on_one_node() -> None:
+    each = (1 << 30) / 8
+    f = features(
+        algorithm_name="p2p", peers_local=7.0, peers_remote=0.0, local_bytes=7 * each,
+        self_bytes=each, memory=2000e9, largest_part=0.0, p2p_channels=32.0, net_bytes=0.0,
+    )  # fmt: skip
+    # start 2 + 7 + 3 us; 7 pieces over the link, one copied at a quarter of 2 TB/s
+    expected = (10 + 12) * US + 7 * each / 240e9 + each / 500e9
+    assert total(point_to_point(f, ROUND)) == pytest.approx(expected)
+
+
+def test_overlap_lies_between_the_larger_and_the_sum() -> None:
+    assert overlap(3.0, 4.0, 1.0) == pytest.approx(7.0)
+    assert overlap(3.0, 4.0, 2.0) == pytest.approx(5.0)
+    assert overlap(3.0, 4.0, 200.0) == pytest.approx(4.0, rel=1e-3)
+
+
+def test_arrays_and_floats_give_the_same() -> None:
+    sizes = np.array([1e3, 1e6, 1e9])
+    together = ring(features(nbytes=sizes), ROUND)
+    for i, size in enumerate(sizes):
+        assert float(sum(v[i] if np.ndim(v) else v for v in together.values())) == pytest.approx(
+            total(ring(features(nbytes=float(size)), ROUND)), rel=1e-12
+        )
