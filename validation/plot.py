@@ -1,4 +1,4 @@
-"""`python -m validation.plot`: the README's picture of predicted against measured (needs the plot extra)."""
+"""`python -m validation.plot`: the README's picture, predicted against measured (extra `plot`)."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,13 +57,15 @@ def cost(
         parts["transfer"] += least - duration
         duration = least
         binds = f"what the links and the fabric ({cluster.fabric.kind}) carry at their full rate"
-    low, high, doubts = _spread(collective, facts, m, profile)
+    low, high, doubtful = _spread(collective, facts, m, profile)
+    if least > 0:
+        low = max(low, min(0.0, math.log(least / duration)))  # nor may the interval beat physics
     return Cost(
         duration=duration,
         breakdown=tuple(parts.items()),
         bottleneck=binds,
         spread=(low, high),
-        extrapolated=doubts,
+        extrapolated=doubtful,
     )
 
 
