@@ -265,3 +265,6 @@ def test_direct() -> None:
     assert wire("direct", site(1, 2)).cables == ()
     with pytest.raises(SpecError, match=r"direct joins 3 nodes with at least 2 NICs each, found 1"):
         wire("direct", site(3, 1))
+    with pytest.raises(SpecError, match=r"direct joins 3 nodes with at least 2 NICs each, found 1"):
+        fabric_module("direct").bisection(site(3, 1))
+    assert fabric_module("direct").bisection(site(2, 1)) == 1.0

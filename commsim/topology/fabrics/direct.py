@@ -13,15 +13,8 @@ from commsim.topology.wiring import Cable, Site, Wiring
 
 def wire(site: Site) -> Wiring:
     """The cables; SpecError where the machines have too few NICs to be joined without a switch."""
-    n, nics = site.nodes, len(site.nics)
-    if n > 2 and nics < 2:
-        raise SpecError(
-            [
-                f"fabric.kind: direct joins {n} nodes with at least 2 NICs each, found {nics}; "
-                'raise node.nics.count or use fabric.kind = "single-switch"'
-            ]
-        )
-    cables = []
+    _check(site)
+    n, cables = site.nodes, []
     each = _cables_per_pair(site)
     for a in range(n):
         for b in range(a + 1, n):
@@ -49,7 +42,19 @@ def bisection(site: Site) -> float:
     n, nics, each = site.nodes, len(site.nics), _cables_per_pair(site)
     if n < 2 or not nics:
         return 1.0
+    _check(site)
     return min(1.0, n / 2 * each / nics if _is_mesh(site) else 4 * each / (n * nics))
+
+
+def _check(site: Site) -> None:
+    nodes, nics = site.nodes, len(site.nics)
+    if nodes > 2 and nics < 2:
+        raise SpecError(
+            [
+                f"fabric.kind: direct joins {nodes} nodes with at least 2 NICs each, found {nics}; "
+                'raise node.nics.count or use fabric.kind = "single-switch"'
+            ]
+        )
 
 
 def _is_mesh(site: Site) -> bool:
