@@ -69,21 +69,40 @@ def compare(
     pairs = [(first.answer(nbytes), second.answer(nbytes)) for nbytes in asked]
     largest = max(asked)
 
+    # A vendor's GPUs run with its own library, so the two can only be exchanged together.
+    other_vendor = first.cluster.gpu.vendor != second.cluster.gpu.vendor
+
     def changed(overrides: Overrides) -> Seconds:
         source, machines, own, _ = sides[0]
         cluster = a.read_cluster(
             source, nodes=machines, settings=[*(settings or ()), *(own or ())], changes=overrides
         )
-        return replace(first, cluster=cluster).answer(largest).duration
+        library = second.library if other_vendor and "node.gpu" in overrides else first.library
+        return replace(first, cluster=cluster, library=library).answer(largest).duration
 
     found = list(causes(first.cluster, second.cluster, changed))
-    if (first.library.name, first.library.version) != (second.library.name, second.library.version):
+    one, other = (f"{side.library.name} {side.library.version}" for side in (first, second))
+    if other_vendor:
+        found = [_with_library(cause, one, other) for cause in found]
+    elif one != other:
         found.insert(0, _library_cause(first, second, largest))
     if json:
         print_json(_as_dict(pairs, found, largest))
         return
     _print_side_by_side(pairs)
     _print_causes(pairs[asked.index(largest)], found)
+
+
+def _with_library(cause: Cause, one: str, other: str) -> Cause:
+    """The exchange of GPUs named as what it is: that of their library too."""
+    if "node.gpu" not in cause.overrides:
+        return cause
+    return replace(
+        cause,
+        attribute="GPUs, links, library",
+        before=f"{cause.before}, {one}",
+        after=f"{cause.after}, {other}",
+    )
 
 
 def _library_cause(first: a.Question, second: a.Question, nbytes: Bytes) -> Cause:

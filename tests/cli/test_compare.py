@@ -57,3 +57,14 @@ def test_money_is_price_x_gpus_x_time(commsim: Command, tmp_path: object) -> Non
     line = next(text for text in ran.lines if "USD per million operations" in text)
     printed = float(line.split("hour, ")[1].split()[0])
     assert printed == pytest.approx(0.001 * 8 * duration * 1e6, rel=1e-3)
+
+
+def test_gpus_of_another_vendor_bring_their_library(commsim: Command) -> None:
+    line = "compare dgx-h100 mi300x all_reduce -s 1GiB --json"
+    found = commsim(line).json
+    names = [cause["attribute"] for cause in found["causes"]]
+    assert names[0] == "GPUs, links, library"
+    assert "library" not in names
+    assert found["causes"][0]["b"].startswith("8 x MI300X, xgmi-mesh, rccl")
+    # The fabric does not matter on one node: the GPUs alone make the whole difference.
+    assert found["causes"][0]["duration_s"] == pytest.approx(found["sizes"][0]["b"]["duration_s"])
