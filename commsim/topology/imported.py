@@ -67,7 +67,10 @@ def read_machine(path: Path, stated: Stated) -> tuple[NodeTopology, GpuPart, tup
     node = cast(NodeTopology, module.read(path, **extra))
     if not node.gpus:
         raise SpecError(
-            [f"{path.name}: marks no GPU; state node.gpu and node.gpus, as 8 of H100-SXM5-80GB"]
+            [
+                f"{path.name}: marks no GPU; state which and how many, as --gpu H100-SXM5-80GB"
+                " --set node.gpus=8 (from Python: the overrides node.gpu and node.gpus)"
+            ]
         )
     guessed = stated.gpu is None and not node.gpus[0].part
     if stated.gpu is not None:
