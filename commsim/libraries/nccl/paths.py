@@ -267,6 +267,12 @@ def peer_to_peer(system: System, paths: Paths, settings: Settings, a: int, b: in
 
 def _peers(system: System, paths: Paths, settings: Settings) -> None:
     n = len(system.gpus)
+    # What each GPU has to a NIC without crossing a host bridge.
+    outside = [
+        max((p.bandwidth for p in row if p.type <= _PXB), default=0.0) for row in paths.gpu_net
+    ]
+    if not settings.net_intra or not outside:
+        outside = [0.0] * n
     for g in range(n):
         for p in range(n):
             if not peer_to_peer(system, paths, settings, p, g):
@@ -275,7 +281,8 @@ def _peers(system: System, paths: Paths, settings: Settings) -> None:
                     first, second = paths.gpu_cpu[p][cpu], paths.cpu_gpu[cpu][g]
                     paths.gpu_gpu[p][g] = _concatenate(first, second, system)
         for p in range(n):
-            if p != g and _over_network(system, paths, settings, p, g):
+            nets = min(outside[p], outside[g])
+            if p != g and _over_network(system, paths, settings, p, g, nets):
                 path = paths.gpu_gpu[p][g]
                 paths.gpu_gpu[p][g] = Path(path.links, path.bandwidth, _NET)
 
@@ -288,24 +295,21 @@ def _concatenate(first: Path, second: Path, system: System) -> Path:
     )
 
 
-def _over_network(system: System, paths: Paths, settings: Settings, a: int, b: int) -> bool:
+def _over_network(
+    system: System, paths: Paths, settings: Settings, a: int, b: int, outside: float
+) -> bool:
     """Whether the pair has neither peer-to-peer nor shared memory: the network is faster, or
     nothing works.
 
-    NCCL prefers the network when both GPUs reach a NIC without crossing a host bridge and that is
-    faster than the path between them.
+    NCCL prefers the network when both GPUs reach a NIC without crossing a host bridge and that
+    (`outside`) is faster than the path between them.
     """
     direct = peer_to_peer(system, paths, settings, a, b)
     path = paths.gpu_gpu[a][b]
     if direct and path.type == _NVB:
         return False
-    if settings.net_intra and paths.gpu_net and paths.gpu_net[a]:
-        speeds = [
-            max((p.bandwidth for p in paths.gpu_net[g] if p.type <= _PXB), default=0.0)
-            for g in (a, b)
-        ]
-        if min(speeds) > path.bandwidth:
-            return True
+    if outside > path.bandwidth:
+        return True
     if direct:
         return False
     return not settings.shm or system.gpus[a].host != system.gpus[b].host
