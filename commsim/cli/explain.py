@@ -11,6 +11,7 @@ from commsim.cli.predict import choice_text, summary, title
 from commsim.libraries.nccl.graph import Communicator
 from commsim.prediction import Alternative, Prediction
 from commsim.report.explanation import (
+    NOTHING_FOUND,
     Stage,
     Switch,
     Traffic,
@@ -154,6 +155,10 @@ def _print_graphs(found: Communicator) -> None:
         f"send and receive {found.p2p_channels} ({found.p2p_channels_per_peer} a peer)",
     ]
     print(f"  {counts[0]}; channels of the communicator: {', '.join(counts[1:])}")
+    if found.ring.bw_intra <= NOTHING_FOUND:
+        print(
+            "  no channel fits NCCL's speeds: it takes the GPUs in order and writes 0.1 GB/s down"
+        )
 
 
 def _print_traffic(loads: Sequence[Traffic]) -> None:

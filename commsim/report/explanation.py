@@ -20,6 +20,8 @@ from commsim.units import GIB, Bytes, BytesPerSecond, Seconds
 # Bytes of data in a byte sent: LL sends a 4-byte flag after every 4 bytes, LL128 one of 8 after
 # every 120 (NVIDIA, nccl src/device/prims_ll.h and prims_ll128.h).
 PAYLOAD = {"LL": 1 / 2, "LL128": 120 / 128, "Simple": 1.0}
+# GB/s of a channel that NCCL writes down where its search finds none (src/graph/search.cc).
+NOTHING_FOUND = 0.1
 # Parts of a breakdown: before any byte flows, and while bytes flow.
 LAUNCH, TRANSFER = "launch", "transfer"
 
@@ -213,13 +215,16 @@ def graphs(found: Communicator) -> dict[str, Graph]:
 
 
 def planned_rate(choice: Choice) -> BytesPerSecond:
-    """Channels times the rate of one, as NCCL's graph search found them, bytes/s; 0 without."""
+    """Channels times the rate of one, as NCCL's graph search found them, bytes/s.
+
+    0 without a search, and where it found nothing: NCCL then writes 0.1 GB/s, which is no rate.
+    """
     found = communicator(choice)
     if found is None:
         return 0.0
     algorithm = choice.chosen.algorithm
     graph = graphs(found).get("nvls" if algorithm == "nvls_tree" else algorithm)
-    if graph is None:
+    if graph is None or graph.bw_intra <= NOTHING_FOUND:
         return 0.0
     one = graph.bw_intra if found.nodes == 1 else graph.bw_inter
     return graph.channels * one * 1e9

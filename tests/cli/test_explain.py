@@ -105,3 +105,12 @@ def test_libraries_without_a_graph_search_show_none(commsim: Command) -> None:
     line = "explain dgx-h100 all_reduce --size 1MiB --library gloo"
     assert commsim(f"{line} --json").json["communicator"] is None
     assert "graph " not in commsim(line).out
+
+
+def test_where_the_search_finds_nothing_its_0_1_is_no_rate(commsim: Command) -> None:
+    # Two EPYC sockets join at 16 GB/s, and NCCL's speeds for Blackwell end at 18.
+    line = "explain rtx5090x8 all_reduce --size 1GiB"
+    found = commsim(f"{line} --json").json
+    assert found["communicator"]["graphs"]["ring"]["intra_bandwidth_bytes_per_s"] == 0.1e9
+    assert "library's channels" not in [stage["stage"] for stage in found["waterfall"]]
+    assert "writes 0.1 GB/s down" in commsim(line).out
