@@ -42,7 +42,7 @@ NOISE = 0.08
 """Scale of ln(predicted / measured) below which a residual counts squared, above which linearly."""
 EVENNESS = 0.5
 """How far platforms weigh the same in the interval: 0 every point, 1 every platform."""
-EFFECTIVE = 60.0
+EFFECTIVE = 120.0
 """Points of one platform are not independent: together they weigh as this many."""
 LEAST_TRUSTED = {"ALCF Polaris (HPE Apollo 6500 Gen10+)": 0.5}
 """Platforms whose residuals are not hardware (environment noise), with their weight."""

@@ -257,7 +257,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         n=float(n), nodes=float(nodes), local_ranks=float(local_ranks), nbytes=nbytes,
         crosses=crosses, link=m.link, net=m.ring_net, channels=float(m.channels),
         protocol_name=protocol.lower(), algorithm_name=algorithm,
-        channel_share=1.0, rendezvous=0.0, narrow_reduction=0.0,
+        channel_share=1.0, rendezvous=0.0, narrow_reduction=0.0, reduces=0.0,
         clock=TYPICAL_GHZ / BOOST_GHZ.get(m.tags[0][1], TYPICAL_GHZ),
     )  # fmt: skip
     if collective.itemsize == 1 and op in REDUCTIONS:
@@ -321,6 +321,7 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
     else:
         hops = 2 * (n - 1) if reduce_and_gather else n - 1
         f.steps, f.copies = float(hops), 1.0
+        f.reduces = 1.0 if op == "reduce_scatter" else 0.0
         f.hops_net = float((2 * nodes if reduce_and_gather else nodes) if nodes > 1 else 0)
     f.hops_net = min(f.hops_net, float(hops))
     f.hops_local = float(hops) - f.hops_net
@@ -348,7 +349,7 @@ def _point_to_point(
     n, p, nodes = placement.n, placement.max_per_domain, comm.nodes
     op = c.operation
     f.self_bytes = 0.0
-    f.link = m.pair_link
+    f.link = max(m.link, m.pair_link) if op == "send_recv" else m.pair_link
     message = f.nbytes / n if op in ("all_to_all", "gather", "scatter") else f.nbytes
     f.p2p_channels = float(max(1, comm.p2p_channels))
     most = float(

@@ -69,25 +69,25 @@ def _overlap_power(f: Any, k: Values) -> Any:
 def ring(f: Any, k: Values) -> Parts:
     """Ring: `steps` rounds of S/n bytes on every channel in use.
 
-    start + (chain (+) max((steps + copy) S/n / link, steps S/n / net)) + fill; copy: the last
+    (chain + start) (+) max((steps + copy) S/n / link, steps S/n / net) + fill; copy: the last
     piece is copied without using the wire (n operations for n - 1 sends); start: a Simple ring
     opens with one more synchronisation; fill: the first chunk passing every step.
     """
     proto = f.protocol_name
     hop = _chain(f, k, f"hop.{proto}", f"net.{proto}")
-    start, fill = 0.0, 0.0
+    fill = 0.0
     piece = f.nbytes / f.n
-    copies = k[f"ring.copy.{proto}"] * f.copies
+    copies = (k[f"ring.copy.{proto}"] + k["ring.reduce"] * f.reduces) * f.copies
     link = k["link"] * f.link * k[f"share.{proto}"] * _lanes(f, k)
     if proto == "ll":
         hop = hop - _tiny(f, k, "hop.ll")
     if proto == "simple":
-        start = k["ring.start"] * k["simple.speed"] * f.copies
+        hop = hop + k["ring.start"] * k["hop.simple"] * k["simple.speed"]
         fill = f.steps * k["ring.fill"] * f.piece_per_channel / (k["link"] * f.link / f.channels)
     slow = 1 + k["int8"] * f.narrow_reduction
     local = (f.steps + copies) * piece * slow / link
     net = f.steps * piece / (f.net * k["nic"] * k[f"nic.{proto}"]) * f.crosses
-    return _finish(f, _base(f, k) + start, hop, np.maximum(local, net), _overlap_power(f, k), fill)
+    return _finish(f, _base(f, k), hop, np.maximum(local, net), _overlap_power(f, k), fill)
 
 
 def tree(f: Any, k: Values) -> Parts:

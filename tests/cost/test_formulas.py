@@ -16,7 +16,7 @@ ROUND: dict[str, Any] = {
     "hop.ll": 1 * US, "hop.ll.tiny": 0.0, "hop.simple": 10 * US, "net.ll": 5 * US,
     "net.simple": 20 * US, "wire": 1 * US, "rendezvous": 0.0, "link": 1.0,
     "share.ll": 0.5, "share.simple": 1.0, "ring.copy.ll": 0.5, "ring.copy.simple": 0.5,
-    "ring.start": 0.0, "ring.fill": 0.0, "overlap.ll": 1.0, "overlap.simple": 1.0,
+    "ring.start": 1.0, "ring.reduce": 0.1, "ring.fill": 0.0, "overlap.ll": 1.0, "overlap.simple": 1.0,
     "overlap.net": 1.0, "overlap.nvls": 1.0, "overlap.p2p": 1.0, "overlap.p2p.net": 1.0,
     "channel.ll": 2.0, "channel.simple": 2.0, "int8": 0.0, "nic": 0.9, "nic.ll": 0.5,
     "nic.simple": 1.0, "nic.p2p": 0.9, "tree.simple": 4 * US, "net.tree.simple": 20 * US,
@@ -34,7 +34,7 @@ def features(**given: Any) -> SimpleNamespace:
         "link": 240e9, "net": 1e18, "channels": 24.0, "protocol_name": "simple",
         "algorithm_name": "ring", "channel_share": 1.0, "rendezvous": 0.0, "narrow_reduction": 0.0,
         "clock": 1.0, "steps": 14.0, "copies": 1.0, "hops_net": 0.0, "hops_local": 14.0,
-        "piece_per_channel": 0.0,
+        "piece_per_channel": 0.0, "reduces": 0.0,
     }  # fmt: skip
     return SimpleNamespace(**(usual | given))
 
@@ -44,19 +44,26 @@ def total(parts: dict[str, Any]) -> float:
 
 
 def test_ring_on_one_node() -> None:
-    # 10 us launch + 14 hops x 10 us + 14.5 pieces of 128 MiB at 240 GB/s (docs/models.md)
-    expected = (10 + 14 * 10) * US + 14.5 * (1 << 27) / 240e9
+    # 10 us launch + (1 + 14) hops x 10 us + 14.5 pieces of 128 MiB at 240 GB/s (docs/models.md)
+    expected = (10 + 15 * 10) * US + 14.5 * (1 << 27) / 240e9
     assert total(ring(features(), ROUND)) == pytest.approx(expected)
-    assert expected == pytest.approx(8259 * US, rel=1e-4)
+    assert expected == pytest.approx(8269 * US, rel=1e-4)
+
+
+def test_a_reduce_scatter_ends_with_a_costlier_copy() -> None:
+    f = features(steps=7.0, hops_local=7.0, reduces=1.0)
+    # 7 pieces over the link, the last copy half a step and a tenth more
+    expected = (10 + 8 * 10) * US + 7.6 * (1 << 27) / 240e9
+    assert total(ring(f, ROUND)) == pytest.approx(expected)
 
 
 def test_ring_over_the_network_is_bound_by_the_nics() -> None:
-    # two nodes: 4 of 30 hops over the network at 20 + 1 us; 30/16 GiB over 400 GB/s x 0.9
+    # two nodes: 4 of 30 hops over the network at 20 + 1 us, one to open; 30/16 GiB over 400 GB/s x 0.9
     f = features(
         n=16.0, nodes=2.0, crosses=1.0, link=1e18, net=400e9, steps=30.0, hops_net=4.0,
         hops_local=26.0,
     )  # fmt: skip
-    expected = (10 + 26 * 10 + 4 * 21) * US + 30 / 16 * (1 << 30) / 360e9
+    expected = (10 + 27 * 10 + 4 * 21) * US + 30 / 16 * (1 << 30) / 360e9
     assert total(ring(f, ROUND)) == pytest.approx(expected)
 
 
