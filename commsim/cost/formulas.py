@@ -51,7 +51,7 @@ def _tiny(f: Any, k: Values, hop: str) -> Any:
 
 def _finish(f: Any, base: Any, chain: Any, transfer: Any, p: Any, extra: Any = 0.0) -> Parts:
     body = overlap(chain, transfer, p)
-    return {"launch": base, "hops": chain, "transfer": body - chain + extra}
+    return {"launch": base, "hops": chain, "transfer": np.maximum(body - chain, 0.0) + extra}
 
 
 def _lanes(f: Any, k: Values) -> Any:

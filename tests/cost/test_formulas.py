@@ -16,7 +16,8 @@ ROUND: dict[str, Any] = {
     "hop.ll": 1 * US, "hop.ll.tiny": 0.0, "hop.simple": 10 * US, "net.ll": 5 * US,
     "net.simple": 20 * US, "wire": 1 * US, "rendezvous": 0.0, "link": 1.0,
     "share.ll": 0.5, "share.simple": 1.0, "ring.copy.ll": 0.5, "ring.copy.simple": 0.5,
-    "ring.start": 1.0, "ring.reduce": 0.1, "ring.fill": 0.0, "overlap.ll": 1.0, "overlap.simple": 1.0,
+    "ring.start": 1.0, "ring.reduce": 0.1, "ring.fill": 0.0,
+    "overlap.ll": 1.0, "overlap.simple": 1.0,
     "overlap.net": 1.0, "overlap.nvls": 1.0, "overlap.p2p": 1.0, "overlap.p2p.net": 1.0,
     "channel.ll": 2.0, "channel.simple": 2.0, "int8": 0.0, "nic": 0.9, "nic.ll": 0.5,
     "nic.simple": 1.0, "nic.p2p": 0.9, "tree.simple": 4 * US, "net.tree.simple": 20 * US,
@@ -58,7 +59,8 @@ def test_a_reduce_scatter_ends_with_a_costlier_copy() -> None:
 
 
 def test_ring_over_the_network_is_bound_by_the_nics() -> None:
-    # two nodes: 4 of 30 hops over the network at 20 + 1 us, one to open; 30/16 GiB over 400 GB/s x 0.9
+    # two nodes: 4 of 30 hops over the network at 20 + 1 us, one to open;
+    # 30/16 GiB over 400 GB/s x 0.9
     f = features(
         n=16.0, nodes=2.0, crosses=1.0, link=1e18, net=400e9, steps=30.0, hops_net=4.0,
         hops_local=26.0,
