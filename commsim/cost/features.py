@@ -63,6 +63,8 @@ BOOST_GHZ = {
 }  # fmt: skip
 """Boost clock of the family's usual member: NVIDIA's architecture whitepapers and AMD's data
 sheets."""
+LEAST_CUT = 1e-3
+"""Share of a fabric whose halves are not joined: such pairs are refused, others need a rate."""
 TYPICAL_GHZ = 1.9
 PCIE_SHARE = 0.76
 """What NCCL counts of a PCIe link's rate: 24 of 31.5 GB/s for Gen4 x16 (src/graph/topo.h)."""
@@ -100,7 +102,7 @@ def _cut_share(cluster: Cluster) -> float:
     Behind leaf switches the up-links bind, which carry nearly everything; without leaves the
     middle binds, which half of the traffic crosses.
     """
-    share = cluster.bisection_share
+    share = max(cluster.bisection_share, LEAST_CUT)
     return min(1.0, 2 * share if cluster.fabric.kind in ("torus", "direct", "dragonfly") else share)
 
 
