@@ -14,26 +14,20 @@ from commsim.topology.wiring import Cable, Site, Wiring
 def wire(site: Site) -> Wiring:
     """The cables; SpecError where the machines have too few NICs to be joined without a switch."""
     _check(site)
-    n, cables = site.nodes, []
-    each = _cables_per_pair(site)
-    for a in range(n):
-        for b in range(a + 1, n):
-            if _is_mesh(site):
-                ours, theirs = (b - 1) * each, a * each
-            elif b - a == 1:
-                ours, theirs = 0, each
-            elif (a, b) == (0, n - 1):
-                ours, theirs = each, 0
-            else:
-                continue
-            cables += [
-                Cable(
-                    source=site.nic(a, ours + i),
-                    target=site.nic(b, theirs + i),
-                    bandwidth=min(site.rates[ours + i], site.rates[theirs + i]),
-                )
-                for i in range(each)
-            ]
+    n, each, cables = site.nodes, _cables_per_pair(site), []
+    if _is_mesh(site):
+        pairs = [(a, b, (b - 1) * each, a * each) for a in range(n) for b in range(a + 1, n)]
+    else:  # half of the NICs to the next machine, half to the one before
+        pairs = [(a, a + 1, 0, each) for a in range(n - 1)] + [(0, n - 1, each, 0)]
+    for a, b, ours, theirs in pairs:
+        cables += [
+            Cable(
+                source=site.nic(a, ours + i),
+                target=site.nic(b, theirs + i),
+                bandwidth=min(site.rates[ours + i], site.rates[theirs + i]),
+            )
+            for i in range(each)
+        ]
     return Wiring(cables=tuple(cables), forwarding=not _is_mesh(site))
 
 
