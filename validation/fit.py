@@ -44,7 +44,10 @@ EVENNESS = 0.5
 """How far platforms weigh the same in the interval: 0 every point, 1 every platform."""
 EFFECTIVE = 120.0
 """Points of one platform are not independent: together they weigh as this many."""
-LEAST_TRUSTED = {"ALCF Polaris (HPE Apollo 6500 Gen10+)": 0.5}
+LEAST_TRUSTED = {
+    "ALCF Polaris (HPE Apollo 6500 Gen10+)": 0.5,
+    "ALCF Polaris (HPE Apollo 6500 Gen10+), sockets": 0.5,
+}
 """Platforms whose residuals are not hardware (environment noise), with their weight."""
 
 
@@ -183,9 +186,10 @@ class Fitter:
         self.p = Parameters(self.groups)
         self.measured = np.array([pt.measured for pt in points])
         self.platform = np.array([pt.platform for pt in points])
-        self.platforms = sorted(set(self.platform))
+        self.judged = np.array([pt.judged for pt in points])
+        self.platforms = sorted(set(self.platform[self.judged]))
         self.weight = np.zeros(len(points))
-        for name in self.platforms:
+        for name in sorted(set(self.platform)):
             mine = self.platform == name
             trust = LEAST_TRUSTED.get(name, 1.0)
             self.weight[mine] = trust * np.sqrt(min(1.0, EFFECTIVE / mine.sum()))
@@ -193,7 +197,8 @@ class Fitter:
         self.sd = np.array(self.p.sd)
 
     def fit(self, leave_out: str | None = None, start: Array | None = None, steps: int = 60) -> Fit:
-        weight = np.where(self.platform == leave_out, 0.0, self.weight)
+        out = np.array([leave_out is not None and p.startswith(leave_out) for p in self.platform])
+        weight = np.where(out, 0.0, self.weight)
         logm = np.log(self.measured)
 
         def residuals(theta: Array) -> Array:
@@ -247,7 +252,7 @@ class Fitter:
     def leave_one_out(self) -> Array:
         """Predictions of every platform by constants that never saw it; each fit starts from the
         priors."""
-        out = np.empty(len(self.points))
+        out = np.full(len(self.points), np.nan)
         for i, name in enumerate(self.platforms):
             print(f"  left out {i + 1}/{len(self.platforms)}: {name}", file=sys.stderr)
             mine = self.platform == name
@@ -268,7 +273,7 @@ def spreads(fitter: Fitter, left_out: Array, without: str = "") -> dict[str, Spr
     classes = np.array([_class(p) for p in fitter.points])
     out = {}
     for name in ["all", *sorted(set(classes))]:
-        mine = np.ones(len(r), bool) if name == "all" else classes == name
+        mine = fitter.judged & ((classes == name) if name != "all" else True)
         w = np.zeros(len(r))
         for platform in fitter.platforms:
             both = mine & (fitter.platform == platform)
@@ -325,7 +330,7 @@ def coverage(fitter: Fitter, left_out: Array) -> tuple[float, dict[str, float]]:
     counts = []
     for platform in fitter.platforms:
         others = spreads(fitter, left_out, platform)
-        known = fitted([p for p in fitter.points if p.platform != platform])
+        known = fitted([p for p in fitter.points if not p.platform.startswith(platform)])
         hit = []
         for i in np.flatnonzero(fitter.platform == platform):
             point = fitter.points[i]
@@ -373,8 +378,14 @@ def main() -> None:
     profile = to_profile(fitter, full, left_out)
     profile.save(PROFILE)
     inside, by_platform = coverage(fitter, left_out)
-    kinds = [_class(p) for p in points]
-    text = report.document(points, full.predicted, left_out, kinds, inside, by_platform)
+    judged = [p for p in points if p.judged]
+    kinds = [_class(p) for p in judged]
+    of = fitter.judged
+    taught = [p for p in points if not p.judged]
+    text = report.document(
+        judged, full.predicted[of], left_out[of], kinds, inside, by_platform, taught,
+        full.predicted[~of],
+    )  # fmt: skip
     REPORT.write_text(text, encoding="utf-8")
     print(f"wrote {PROFILE} and {REPORT}", file=sys.stderr)
 

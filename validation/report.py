@@ -150,6 +150,8 @@ def document(
     kinds: list[str],
     inside: float,
     inside_by: dict[str, float],
+    taught: list[Point],
+    taught_fitted: Array,
 ) -> str:
     """validation/REPORT.md."""
     worst = worst_logs(points, left_out)
@@ -171,6 +173,18 @@ def document(
         f"impossible times: {impossible(points, fitted)} of {len(points)}.**",
         "",
         tables(points, {"fitted": fitted, "left out": left_out}, kinds),
+        "",
+        "## Taught, not judged",
+        "",
+        "Runs over sockets where a better network was meant: in the fit, not in the headline, and",
+        "left out together with the machine they ran on.",
+        "",
+        table(
+            taught,
+            {"fitted": taught_fitted},
+            [(n, lambda p, n=n: p.platform == n) for n in sorted({p.platform for p in taught})],
+            "platform",
+        ),
         "",
         "## Interval by platform",
         "",

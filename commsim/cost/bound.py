@@ -13,6 +13,8 @@ from commsim.units import BytesPerSecond, Seconds
 WIDE = ("single-switch", "fat-tree", "rail-optimized")
 """Fabrics that carry out of every machine, and between any two halves, what the NICs do, unless
 oversubscribed: there only the rate between the halves is less."""
+LARGEST_CUT = 64
+"""Machines up to which the largest flow out of a group is worked out (a graph of the cluster)."""
 
 
 def bound(collective: Collective, cluster: Cluster, placement: Placement) -> Seconds:
@@ -53,7 +55,7 @@ def bound(collective: Collective, cluster: Cluster, placement: Placement) -> Sec
     return least
 
 
-def crossing(operation: str, nbytes: float, n: int, inside: int) -> float:
+def crossing(operation: str, nbytes: float, n: int, inside: float) -> float:
     """Bytes that must leave `inside` of n ranks whatever the algorithm: the ranks outside need
     their sum (all_reduce S), their parts (all_gather S inside/n), the sum of the outside's own
     parts (reduce_scatter S outside/n), or a message from each to each (all_to_all)."""
@@ -70,23 +72,32 @@ def crossing(operation: str, nbytes: float, n: int, inside: int) -> float:
 @lru_cache(maxsize=1024)
 def fabric_cuts(
     cluster: Cluster, ranks: tuple[int, ...] | None
-) -> tuple[tuple[int, BytesPerSecond], ...]:
-    """Ranks inside, and bytes/s that the fabric carries out of them: one machine, half of them.
+) -> tuple[tuple[float, BytesPerSecond], ...]:
+    """Ranks inside, and bytes/s that the fabric carries out of them.
 
-    Empty where the fabric carries all that the NICs do.
+    On up to LARGEST_CUT machines: one machine, and half of them, as the largest flow. All ranks of
+    a larger cluster: half of them, over bisection share x machines / 2 x NICs of one. Empty where
+    the fabric carries all that the NICs do, for other large groups, and where an NVLink domain
+    spans machines.
     """
     fabric, each = cluster.fabric, cluster.gpus_per_node
-    if fabric.kind in WIDE and fabric.oversubscription <= 1:
+    if (fabric.kind in WIDE and fabric.oversubscription <= 1) or cluster.hosts_per_domain > 1:
         return ()
+    if ranks is None and cluster.nodes > LARGEST_CUT:
+        share = cluster.bisection_share
+        wires = cluster.nodes / 2 * sum(nic.rate for nic in cluster.node.nics)
+        return ((cluster.n_ranks / 2, share * wires),) if 0 < share < 1 else ()
     machines: dict[int, list[int]] = {}
     for rank in range(cluster.n_ranks) if ranks is None else sorted(ranks):
         machines.setdefault(rank // each, []).append(rank)
     groups = list(machines.values())
+    if len(groups) > LARGEST_CUT:
+        return ()
     found = []
     for first in sorted({1, len(groups) // 2}):
         inside = tuple(rank for group in groups[:first] for rank in group)
         outside = tuple(rank for group in groups[first:] for rank in group)
         rate = cluster.cut_bandwidth(inside, outside)
         if rate > 0:
-            found.append((len(inside), rate))
+            found.append((float(len(inside)), rate))
     return tuple(found)

@@ -65,6 +65,9 @@ BOOST_GHZ = {
 sheets."""
 LEAST_CUT = 1e-3
 """Share of a fabric whose halves are not joined: such pairs are refused, others need a rate."""
+STAGED = 0.6
+"""What staging in host memory, often over two sockets, leaves of PCIe: a guess, not a
+measurement, so such a link has a name of its own and the interval widens."""
 TYPICAL_GHZ = 1.9
 PCIE_SHARE = 0.76
 """What NCCL counts of a PCIe link's rate: 24 of 31.5 GB/s for Gen4 x16 (src/graph/topo.h)."""
@@ -166,10 +169,11 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
             raw_link = capacity.pcie_bandwidth(cluster.node, local) or NO_LIMIT
             found = ring.channels * ring.bw_intra * gb
             if found < 0.2 * gb:  # NCCL's last resort where its search finds nothing
-                found = PCIE_SHARE * capacity.host_ring_bandwidth(cluster.node, local)
+                link_name = "pcie-staged"
+                found = STAGED * PCIE_SHARE * capacity.host_ring_bandwidth(cluster.node, local)
             link = min(found or NO_LIMIT, raw_link)
             pair_link = PCIE_SHARE * (capacity.host_share(cluster.node, local) or raw_link)
-        if link_name != "pcie":
+        if not link_name.startswith("pcie"):
             pair_link = link
     net = ring_net = heads_net = one_nic = cut = NO_LIMIT
     attach, net_name, nics = "none", "none", 0
@@ -260,6 +264,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         crosses=crosses, link=m.link, net=m.ring_net, channels=float(m.channels),
         protocol_name=protocol.lower(), algorithm_name=algorithm,
         channel_share=1.0, rendezvous=0.0, narrow_reduction=0.0, reduces=0.0,
+        sockets=float(m.nics) if m.net_name == "tcp" else NO_LIMIT,
         clock=TYPICAL_GHZ / BOOST_GHZ.get(m.tags[0][1], TYPICAL_GHZ),
     )  # fmt: skip
     if collective.itemsize == 1 and op in REDUCTIONS:
@@ -329,7 +334,7 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
     f.hops_local = float(hops) - f.hops_net
     used = _channels_used(f, m, n if protocol == "LL" else 1, protocol)
     f.piece_per_channel = min(f.nbytes / (n * used), 2.0 * MIB)
-    if m.link_name == "pcie" and protocol == "Simple":
+    if m.link_name.startswith("pcie") and protocol == "Simple":
         f.copies = 0.0
 
 

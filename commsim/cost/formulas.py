@@ -54,6 +54,11 @@ def _finish(f: Any, base: Any, chain: Any, transfer: Any, p: Any, extra: Any = 0
     return {"launch": base, "hops": chain, "transfer": np.maximum(body - chain, 0.0) + extra}
 
 
+def _net(f: Any, k: Values, share: Any) -> Any:
+    """Bytes/s of the NICs: their share of the rate; sockets no more than a thread can copy."""
+    return np.minimum(f.net * share, f.sockets * k["socket"])
+
+
 def _lanes(f: Any, k: Values) -> Any:
     """Share of the link that the channels in use can fill: one channel carries more than its part
     of it."""
@@ -86,7 +91,7 @@ def ring(f: Any, k: Values) -> Parts:
         fill = f.steps * k["ring.fill"] * f.piece_per_channel / (k["link"] * f.link / f.channels)
     slow = 1 + k["int8"] * f.narrow_reduction
     local = (f.steps + copies) * piece * slow / link
-    net = f.steps * piece / (f.net * k["nic"] * k[f"nic.{proto}"]) * f.crosses
+    net = f.steps * piece / _net(f, k, k["nic"] * k[f"nic.{proto}"]) * f.crosses
     return _finish(f, _base(f, k), hop, np.maximum(local, net), _overlap_power(f, k), fill)
 
 
@@ -105,7 +110,7 @@ def tree(f: Any, k: Values) -> Parts:
         hop = hop - _tiny(f, k, "tree.ll")
     used = k[f"share.{proto}"]
     local = 2 * f.nbytes / (k["tree.link"] * k["link"] * f.link * used * _lanes(f, k))
-    net = f.net_passes * f.nbytes / (f.net * k["nic"] * k[f"nic.{proto}"]) * f.crosses
+    net = f.net_passes * f.nbytes / _net(f, k, k["nic"] * k[f"nic.{proto}"]) * f.crosses
     cap = f.nbytes / (k["tree.cap"] * f.tree_cap * used) * f.crosses
     fill = f.fill_bytes * (
         f.hops_local / (k["link"] * f.link / f.channels)
@@ -131,7 +136,7 @@ def nvls(f: Any, k: Values) -> Parts:
     hop = k["nvls.start"] * k["simple.speed"] + f.hops_net * (
         k["nvls.net"] * k["net.speed"] + k["wire"]
     )
-    net = f.net_passes * f.nbytes / (f.net * k["nic"]) * f.crosses
+    net = f.net_passes * f.nbytes / _net(f, k, k["nic"]) * f.crosses
     return _finish(f, _base(f, k), hop, np.maximum(local, net), k["overlap.nvls"])
 
 
@@ -149,7 +154,7 @@ def collnet(f: Any, k: Values) -> Parts:
 def pat(f: Any, k: Values) -> Parts:
     """Parallel aggregated trees, one GPU a node: log2 N exchanges, then (N-1)/N S over the NIC."""
     hop = f.hops_net * (k["net.simple"] * k["net.speed"] + k["wire"])
-    net = f.steps * f.nbytes / f.n / (f.net * k["nic"])
+    net = f.steps * f.nbytes / f.n / _net(f, k, k["nic"])
     return _finish(f, _base(f, k), hop, net, k["overlap.net"])
 
 
@@ -177,7 +182,7 @@ def point_to_point(f: Any, k: Values) -> Parts:
         start = start + k["p2p.simple"] * k["simple.speed"]
         channel = k["p2p.channel"] * rate
     local = np.maximum(local, f.largest_part * f.p2p_channels / channel)
-    net = f.net_bytes / (f.net * k["nic.p2p"]) * f.crosses
+    net = f.net_bytes / _net(f, k, k["nic.p2p"]) * f.crosses
     p = np.where(f.crosses > 0, k["overlap.p2p.net"], k["overlap.p2p"])
     return _finish(f, _base(f, k), start + far, np.maximum(local, net), p)
 

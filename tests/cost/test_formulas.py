@@ -25,7 +25,7 @@ ROUND: dict[str, Any] = {
     "nvls.tree": 1.0, "nvls.chunk": 1 * US, "nvls.start": 20 * US, "nvls.net": 10 * US,
     "p2p.start": 2 * US, "p2p.peer": 1 * US, "p2p.simple": 3 * US, "p2p.net": 5 * US,
     "p2p.remote": 4 * US, "p2p.link": 1.0, "p2p.self": 0.25, "p2p.channel": 1.0,
-    "p2p.channel.ll": 1.0, "share.p2p.ll": 0.5,
+    "p2p.channel.ll": 1.0, "socket": 4e9, "share.p2p.ll": 0.5,
 }  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def features(**given: Any) -> SimpleNamespace:
         "link": 240e9, "net": 1e18, "channels": 24.0, "protocol_name": "simple",
         "algorithm_name": "ring", "channel_share": 1.0, "rendezvous": 0.0, "narrow_reduction": 0.0,
         "clock": 1.0, "steps": 14.0, "copies": 1.0, "hops_net": 0.0, "hops_local": 14.0,
-        "piece_per_channel": 0.0, "reduces": 0.0,
+        "piece_per_channel": 0.0, "reduces": 0.0, "sockets": 1e18,
     }  # fmt: skip
     return SimpleNamespace(**(usual | given))
 
@@ -67,6 +67,12 @@ def test_ring_over_the_network_is_bound_by_the_nics() -> None:
     )  # fmt: skip
     expected = (10 + 27 * 10 + 4 * 21) * US + 30 / 16 * (1 << 30) / 360e9
     assert total(ring(f, ROUND)) == pytest.approx(expected)
+
+
+def test_sockets_carry_what_a_thread_copies() -> None:
+    f = features(n=16.0, nodes=2.0, crosses=1.0, link=1e18, net=100e9, sockets=4.0, steps=30.0)
+    # 30/16 GiB over four NICs at 4 GB/s each instead of 100 GB/s x 0.9
+    assert ring(f, ROUND)["transfer"] == pytest.approx(30 / 16 * (1 << 30) / 16e9)
 
 
 def test_ll_uses_half_the_link_and_few_channels_only_part_of_it() -> None:
