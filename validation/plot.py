@@ -27,7 +27,7 @@ def main() -> None:
         for point in read_points():
             found = predict(point.collective, point.cluster, point.library)
             nodes = found.choice.facts.communicator.nodes  # type: ignore[attr-defined]
-            if ("one node" if nodes == 1 else "multi-node") == kind:
+            if point.judged and ("one node" if nodes == 1 else "multi-node") == kind:
                 x.append(point.measured * 1e6)
                 y.append(found.duration * 1e6)
         ratios[kind] = list(np.array(y) / np.array(x) - 1)

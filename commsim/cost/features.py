@@ -356,6 +356,9 @@ def _point_to_point(
     n, p, nodes = placement.n, placement.max_per_domain, comm.nodes
     op = c.operation
     f.self_bytes = 0.0
+    f.shift = (
+        1.0 if op == "send_recv" and p > 1 else 0.0
+    )  # from the last GPU to the first: two rails
     f.link = max(m.link, m.pair_link) if op == "send_recv" else m.pair_link
     message = f.nbytes / n if op in ("all_to_all", "gather", "scatter") else f.nbytes
     f.p2p_channels = float(max(1, comm.p2p_channels))

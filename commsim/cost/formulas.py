@@ -182,7 +182,7 @@ def point_to_point(f: Any, k: Values) -> Parts:
         start = start + k["p2p.simple"] * k["simple.speed"]
         channel = k["p2p.channel"] * rate
     local = np.maximum(local, f.largest_part * f.p2p_channels / channel)
-    net = f.net_bytes / _net(f, k, k["nic.p2p"]) * f.crosses
+    net = f.net_bytes / _net(f, k, np.where(f.shift > 0, k["nic.shift"], k["nic.p2p"])) * f.crosses
     p = np.where(f.crosses > 0, k["overlap.p2p.net"], k["overlap.p2p"])
     return _finish(f, _base(f, k), start + far, np.maximum(local, net), p)
 

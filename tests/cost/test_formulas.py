@@ -20,7 +20,8 @@ ROUND: dict[str, Any] = {
     "overlap.ll": 1.0, "overlap.simple": 1.0,
     "overlap.net": 1.0, "overlap.nvls": 1.0, "overlap.p2p": 1.0, "overlap.p2p.net": 1.0,
     "channel.ll": 2.0, "channel.simple": 2.0, "int8": 0.0, "nic": 0.9, "nic.ll": 0.5,
-    "nic.simple": 1.0, "nic.p2p": 0.9, "tree.simple": 4 * US, "net.tree.simple": 20 * US,
+    "nic.simple": 1.0, "nic.p2p": 0.9,
+    "nic.shift": 0.8, "tree.simple": 4 * US, "net.tree.simple": 20 * US,
     "tree.link": 0.8, "tree.cap": 1.0, "tree.fill": 0.0, "nvls.link": 0.9, "nvls.one_way": 1.0,
     "nvls.tree": 1.0, "nvls.chunk": 1 * US, "nvls.start": 20 * US, "nvls.net": 10 * US,
     "p2p.start": 2 * US, "p2p.peer": 1 * US, "p2p.simple": 3 * US, "p2p.net": 5 * US,
@@ -109,6 +110,7 @@ def test_all_to_all_on_one_node() -> None:
     f = features(
         algorithm_name="p2p", peers_local=7.0, peers_remote=0.0, local_bytes=7 * each,
         self_bytes=each, memory=2000e9, largest_part=0.0, p2p_channels=32.0, net_bytes=0.0,
+        shift=0.0,
     )  # fmt: skip
     # start 2 + 7 + 3 us; 7 pieces over the link, one copied at a quarter of 2 TB/s
     expected = (10 + 12) * US + 7 * each / 240e9 + each / 500e9
