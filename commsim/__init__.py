@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commsim.collectives.collective import Collective
+    from commsim.collectives.verify import verify
     from commsim.errors import (
         CollectiveError,
         CommsimError,
         LibraryError,
         ProfileError,
+        ScheduleError,
         SpecError,
         UnitError,
         UnknownNameError,
@@ -53,6 +55,7 @@ _HOMES = {
     "Nccl": "commsim.libraries.nccl.nccl",
     "Prediction": "commsim.prediction",
     "ProfileError": "commsim.errors",
+    "ScheduleError": "commsim.errors",
     "Rccl": "commsim.libraries.rccl",
     "SpecError": "commsim.errors",
     "UnitError": "commsim.errors",
@@ -60,6 +63,7 @@ _HOMES = {
     "UnreachableError": "commsim.errors",
     "load_cluster": "commsim.topology.load",
     "predict": "commsim.prediction",
+    "verify": "commsim.collectives.verify",
 }
 
 __all__ = [
@@ -79,12 +83,14 @@ __all__ = [
     "Prediction",
     "ProfileError",
     "Rccl",
+    "ScheduleError",
     "SpecError",
     "UnitError",
     "UnknownNameError",
     "UnreachableError",
     "load_cluster",
     "predict",
+    "verify",
 ]
 
 

@@ -67,3 +67,7 @@ class LibraryError(CommsimError, ValueError):
 
 class ProfileError(CommsimError, ValueError):
     """A profile file that cannot be used."""
+
+
+class ScheduleError(CommsimError, ValueError):
+    """A schedule that does not compute its collective, or cannot be built; names op and rank."""
