@@ -3,7 +3,9 @@
 Priors are log-normal: value x exp(sd x N(0, 1)). A deviation (by generation, transport ...) is a
 factor with its own sd, so that hardware with few measurements stays near the average of the others;
 `expect` moves the centre of one ("transport:efa-v1") where public knowledge says that this hardware
-differs. The fit moves them all; nothing here reaches a prediction without it.
+differs; some of these were chosen after seeing published runs of that hardware, so the left-out
+error is reckoned without them. The fit moves them all; nothing here reaches a prediction
+without it.
 """
 
 from __future__ import annotations

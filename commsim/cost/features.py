@@ -37,9 +37,9 @@ class Machine:
 
     link: what one GPU sends to its neighbours, by NCCL's figures, in a ring; pair_link: in
     messages to any of them. net: usable NICs of the poorest domain together; ring_net: of them,
-    those that the ring's channels use; one_nic: one GPU's own share of them. raw_link, raw_net:
-    data-sheet rates, for the bound. memory: of one GPU. cut: network rate per domain when every
-    domain talks to all others at once.
+    those that the ring's channels use; heads_net: that NVLS heads use; one_nic: one GPU's own
+    share of them. memory: of one GPU. cut: network rate per domain when every domain talks to all
+    others at once.
     """
 
     link: BytesPerSecond
@@ -188,7 +188,7 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         ]
         nic = cluster.node.nics[0]
         nics = max(1, round(net / nic.rate))
-        one_nic = max(min(per_host), min(nic.rate, net)) if nics else net
+        one_nic = max(min(per_host), min(nic.rate, net))
         ring_net = _behind(ring, net, nic.rate, cluster)
         heads_net = _behind(comm.nvls, net, nic.rate, cluster)
         cut = net * _cut_share(cluster)

@@ -119,7 +119,8 @@ def doubts(
 ) -> tuple[str, ...]:
     """In what this case lies outside the measurements that `fitted` describes, each a sentence."""
     found = [
-        f"no measurement of {kind} {tag!r}: its constants are the average of the others"
+        f"no measurement of {kind} {tag!r}: "
+        "its constants are the average of the others or public figures"
         for kind, tag in m.tags
         if kind in ("generation", "transport", "link", "attach")
         and tag not in ("none", *fitted.get(kind, ("none",)))
