@@ -12,6 +12,7 @@ from commsim.collectives.verify import verify
 from commsim.errors import CollectiveError, UnknownNameError
 
 SERVED = [(n, o) for n in names() for o in sorted(algorithm(n).operations)]
+IN_STEP = ("chain", "direct", "pairwise", "recursive_doubling", "ring")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 SIZES = (0, 1, 1000, 1 << 16)  # nothing, one byte, does not divide, divides by powers of two
 
@@ -53,7 +54,7 @@ def test_larger_groups(name: str, operation: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 12, 16])
-@pytest.mark.parametrize(("name", "operation"), SERVED)
+@pytest.mark.parametrize(("name", "operation"), [s for s in SERVED if s[0] in IN_STEP])
 def test_the_closed_form_is_what_the_rounds_add_up_to(name: str, operation: str, n: int) -> None:
     for nbytes in (1000, 3 * 5 * 7 * 4096):
         for channels in (1, 2):
