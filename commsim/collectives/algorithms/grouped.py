@@ -1,0 +1,80 @@
+"""Grouped: a group of sends and receives with `window` peers at a time, nearest first.
+
+What NCCL does with a group of ncclSend and ncclRecv, and so with all_to_all, gather and scatter: a
+channel serves up to 8 peers at once, and a rank goes on to its next peer as soon as it is through
+with one, without any barrier between rounds. Few messages in flight keep buffers and threads few;
+the price is a latency per window. Source: NVIDIA, NCCL user guide, "Point-to-point communication";
+the window is that of its device code (8 sends and receives share a block's threads).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from commsim.collectives.algorithm import Algorithm, Cost
+from commsim.collectives.builder import NONE, Builder
+from commsim.collectives.chunks import Chunks, cut
+from commsim.collectives.collective import Collective
+from commsim.collectives.schedule import Schedule
+from commsim.errors import CollectiveError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped(Algorithm):
+    """A rank's k-th send is to the k-th rank after it; it waits until the rank's send and receive
+    `window` before are done. Every channel carries its part of every block.
+    """
+
+    window: int = 8
+    operations: ClassVar[frozenset[str]] = frozenset({"all_to_all", "gather", "scatter"})
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise CollectiveError(f"Grouped: window: expected at least 1 peer, got {self.window}")
+
+    def schedule(self, collective: Collective, n: int, channels: int = 1) -> Schedule:
+        chunks = self._chunks(collective, n, channels)
+        builder = Builder(chunks)
+        if chunks.root is None:
+            shape = (n, n, channels)  # at distance 0 a rank's block for itself is copied
+            step, giver, channel = (a.ravel() for a in np.indices(shape))
+            taker = (giver + step) % n
+            places = taker * channels + channel, chunks.output + giver * channels + channel
+            before = step - self.window
+            sent = (before * n + giver) * channels + channel
+            came = (before * n + (giver - before) % n) * channels + channel
+            after = [np.where(before >= 0, ops, NONE) for ops in (sent, came)]
+        else:
+            step, channel = np.divmod(np.arange((n - 1) * channels), channels)
+            step += 1
+            out = collective.operation == "scatter"
+            other = (chunks.root + (step if out else -step)) % n
+            giver, taker = (chunks.root, other) if out else (other, chunks.root)
+            places = other * channels + channel, other * channels + channel
+            before = np.arange((n - 1) * channels) - self.window * channels
+            after = [np.where(before >= 0, before, NONE)]
+        builder.append(
+            giver, taker, *places, after=after, channel=channel, round=step // self.window
+        )
+        return builder.build()
+
+    def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
+        """n - 1 blocks, and a round for every `window` of them; scatter's root need not wait for
+        arrivals, so it has one.
+        """
+        chunks = self._chunks(collective, n, channels)
+        block = chunks.nbytes.reshape(-1, channels).sum(axis=1)
+        rounds = 1 if collective.operation == "scatter" else -(-(n - 1) // self.window)
+        if chunks.root is not None:
+            return Cost(rounds=rounds, nbytes=float(block.sum() - block[chunks.root]))
+        pairs = block.reshape(n, n)
+        apart = pairs - np.diag(np.diag(pairs))
+        busiest = max(apart.sum(axis=0).max(), apart.sum(axis=1).max())
+        return Cost(rounds=rounds, nbytes=float(busiest))
+
+    def _chunks(self, collective: Collective, n: int, channels: int) -> Chunks:
+        self.check(collective)
+        return cut(collective, n, channels)
