@@ -14,10 +14,15 @@ from commsim.units import BytesPerSecond, Seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Latencies and bytes that pass one after the other on the longest path."""
+    """Latencies and bytes that pass one after the other on the longest path.
+
+    exact: on the algorithm's ideal network this holds to the last digit if all chunks are equally
+    large; else it neglects what the algorithm's docstring says.
+    """
 
     rounds: float
     nbytes: float
+    exact: bool = True
 
     def duration(self, latency: Seconds, bandwidth: BytesPerSecond) -> Seconds:
         """Seconds: rounds * latency + nbytes / bandwidth (Hockney's alpha-beta model)."""
@@ -28,14 +33,12 @@ class Algorithm(ABC):
     """One way to carry out some operations: who sends what after what.
 
     ideal: the network on which the closed form holds: "ports" (each rank one port out and one in,
-    at a switch that blocks nothing) or "pairs" (each ordered pair a link of its own). exact: it
-    holds to the last digit there when all chunks are equally large.
+    at a switch that blocks nothing) or "pairs" (each ordered pair a link of its own).
     """
 
     __slots__ = ()
     operations: ClassVar[frozenset[str]]
     ideal: ClassVar[str] = "ports"
-    exact: ClassVar[bool] = True
 
     @abstractmethod
     def schedule(self, collective: Collective, n: int, channels: int = 1) -> Schedule:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,10 @@ from commsim.collectives.schedule import Schedule
 from commsim.errors import ScheduleError
 
 NONE = -1  # in `after`: nothing to wait for; in `nbytes`: what the chunks weigh
+
+Shorts = NDArray[np.int32]
+OP_COLUMNS = ("reduces", "source", "destination", "nbytes", "channel", "round")
+OP_KINDS = (np.bool_, np.int32, np.int32, np.int64, np.int16, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +42,9 @@ class Builder:
         self.scratch = scratch
         self.switches = switches
         self._count = 0
-        self._ops: list[tuple[NDArray[np.int64], ...]] = []
-        self._pieces: list[tuple[NDArray[np.int64], ...]] = []
-        self._waits: list[tuple[NDArray[np.int64], ...]] = []
+        self._ops: list[tuple[NDArray[Any], ...]] = []
+        self._pieces: list[tuple[Shorts, ...]] = []
+        self._waits: list[tuple[Shorts, ...]] = []
 
     def append(
         self,
@@ -66,51 +71,57 @@ class Builder:
             destination_place = source_place
         places = [_pieced(a) for a in (source_place, destination_place, length)]
         ends = np.broadcast_arrays(
-            *(np.asarray(a, dtype=np.int64) for a in (reduces, source, destination)),
-            *(np.asarray(a, dtype=np.int64) for a in (nbytes, channel, round)),
-            *(np.asarray(a, dtype=np.int64) for a in after),
+            *(np.asarray(a) for a in (reduces, source, destination, nbytes, channel, round)),
+            *(np.asarray(a) for a in after),
             *(p[..., 0] for p in places),
         )
         columns = [np.atleast_1d(a).ravel() for a in ends[: 6 + len(after)]]
         count = len(columns[0])
         ids = np.arange(self._count, self._count + count, dtype=np.int64)
         self._count += count
-        self._ops.append(tuple(columns[:6]))
+        self._ops.append(
+            tuple(c.astype(kind) for c, kind in zip(columns[:6], OP_KINDS, strict=True))
+        )
         width = max(p.shape[-1] for p in places)
         flat = [np.broadcast_to(p, (count, width)).ravel() for p in places]
         kept = flat[2] > 0
-        self._pieces.append((np.repeat(ids, width)[kept], *(f[kept] for f in flat)))
-        for waits in columns[6:]:
-            real = waits >= 0
-            self._waits.append((ids[real], waits[real]))
+        owner = ids if width == 1 else np.repeat(ids, width)
+        if not kept.all():
+            owner, flat = owner[kept], [f[kept] for f in flat]
+        self._pieces.append((owner.astype(np.int32), *(f.astype(np.int32) for f in flat)))
+        if after:
+            waits = np.stack([c.astype(np.int32) for c in columns[6:]], axis=1)
+            waits.sort(axis=1)
+            waiter = np.repeat(ids, len(after))[waits.ravel() >= 0]
+            self._waits.append((waiter.astype(np.int32), waits.ravel()[waits.ravel() >= 0]))
         return ids
 
     def add(self, schedule: Schedule, after: Frontier | None = None) -> None:
         """Append a whole schedule; per vertex its first ops wait for `after`."""
-        shift, count = self._count, len(schedule)
-        ids = np.arange(count, dtype=np.int64)
-        columns = ("reduces", "source", "destination", "nbytes", "channel", "round")
-        self._ops.append(tuple(getattr(schedule, c).astype(np.int64) for c in columns))
+        shift, count = np.int32(self._count), len(schedule)
+        ids = np.arange(count, dtype=np.int32)
+        self._ops.append(tuple(getattr(schedule, c) for c in OP_COLUMNS))
         owner = np.repeat(ids, np.diff(schedule.piece_start))
         places = (schedule.source_place, schedule.destination_place, schedule.length)
-        self._pieces.append((owner + shift, *(p.astype(np.int64) for p in places)))
+        self._pieces.append((owner + shift, *places))
         waiter = np.repeat(ids, np.diff(schedule.wait_start))
-        self._waits.append((waiter + shift, schedule.waits.astype(np.int64) + shift))
+        self._waits.append((waiter + shift, schedule.waits + shift))
         self._count += count
         if after is None:
             return
         for end in (schedule.source, schedule.destination):
             begun = np.zeros(count, dtype=np.bool_)
-            begun[waiter[_touches(schedule, schedule.waits.astype(np.int64), end[waiter])]] = True
+            begun[waiter[_touches(schedule, schedule.waits, end[waiter])]] = True
             pairs = [(i + shift, op) for i in np.flatnonzero(~begun) for op in after[int(end[i])]]
             if pairs:
-                joined = np.array(pairs, dtype=np.int64)
+                joined = np.array(pairs, dtype=np.int32)
                 self._waits.append((joined[:, 0], joined[:, 1]))
 
     def build(self) -> Schedule:
         """The schedule of all ops appended so far."""
-        reduces, source, destination, nbytes, channel, round = _stack(self._ops, 6)
-        owner, source_place, destination_place, length = _stack(self._pieces, 4)
+        reduces, source, destination, nbytes, channel, round = _stack(self._ops, OP_KINDS)
+        kinds = (np.int32,) * 4
+        owner, source_place, destination_place, length = _stack(self._pieces, kinds)
         start = _starts(owner, self._count)
         unknown = nbytes == NONE
         if unknown.any():
@@ -121,32 +132,34 @@ class Builder:
                 raise ScheduleError(
                     f"op {owner[lost][0]}: moves scratch to scratch: expected its nbytes, got none"
                 )
-            total = np.zeros(self._count, dtype=np.int64)
-            np.add.at(total, owner, weight)
-            nbytes = np.where(unknown, total, nbytes)
-        waiter, waits = _stack(self._waits, 2)
-        pairs = np.unique(waiter * max(1, self._count) + waits)
-        waiter, waits = pairs // max(1, self._count), pairs % max(1, self._count)
+            total = np.bincount(owner, weights=weight, minlength=self._count)  # exact to 2^53
+            nbytes = np.where(unknown, total.astype(np.int64), nbytes)
+        waiter, waits = _distinct(*_stack(self._waits, kinds[:2]))
         return Schedule(
             chunks=self.chunks,
             scratch=self.scratch,
             switches=self.switches,
-            reduces=reduces.astype(np.bool_),
-            source=source.astype(np.int32),
-            destination=destination.astype(np.int32),
+            reduces=reduces,
+            source=source,
+            destination=destination,
             nbytes=nbytes,
-            channel=channel.astype(np.int16),
-            round=round.astype(np.int32),
+            channel=channel,
+            round=round,
             piece_start=start,
-            source_place=source_place.astype(np.int32),
-            destination_place=destination_place.astype(np.int32),
-            length=length.astype(np.int32),
+            source_place=source_place,
+            destination_place=destination_place,
+            length=length,
             wait_start=_starts(waiter, self._count),
-            waits=waits.astype(np.int32),
+            waits=waits,
         )
 
     def _weights(
-        self, source: Ints, destination: Ints, from_place: Ints, to_place: Ints, length: Ints
+        self,
+        source: Shorts,
+        destination: Shorts,
+        from_place: Shorts,
+        to_place: Shorts,
+        length: Shorts,
     ) -> Ints:
         """Bytes of each piece by the chunk for which either end stands; -1: neither does."""
         chunks = self.chunks
@@ -191,7 +204,9 @@ def then(first: Schedule, second: Schedule, chunks: Chunks) -> Schedule:
     return builder.build()
 
 
-def _touches(schedule: Schedule, ops: Ints, vertex: NDArray[np.int32]) -> NDArray[np.bool_]:
+def _touches(
+    schedule: Schedule, ops: Ints | Shorts, vertex: NDArray[np.int32]
+) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = (schedule.source[ops] == vertex) | (
         schedule.destination[ops] == vertex
     )
@@ -203,11 +218,27 @@ def _pieced(places: ArrayLike) -> NDArray[np.int64]:
     return array if array.ndim == 2 else array[..., np.newaxis]
 
 
-def _stack(rows: list[tuple[NDArray[np.int64], ...]], width: int) -> list[NDArray[np.int64]]:
-    empty = np.empty(0, dtype=np.int64)
-    return [np.concatenate([empty, *(row[i] for row in rows)]) for i in range(width)]
+def _stack(rows: list[tuple[NDArray[Any], ...]], kinds: Sequence[type]) -> list[NDArray[Any]]:
+    """Each column of all rows as one array of its kind."""
+    return [
+        np.concatenate([np.empty(0, dtype=kind), *(row[i] for row in rows)])
+        for i, kind in enumerate(kinds)
+    ]
 
 
-def _starts(owner: Ints, count: int) -> Ints:
+def _distinct(waiter: Shorts, waits: Shorts) -> tuple[Shorts, Shorts]:
+    """Pairs in order, each once. Mostly they come in the order of the waiters already."""
+    ahead, behind = waiter[1:], waiter[:-1]
+    if not ((ahead > behind) | ((ahead == behind) & (waits[1:] > waits[:-1]))).all():
+        order = np.lexsort((waits, waiter))
+        waiter, waits = waiter[order], waits[order]
+        new = np.ones(len(waiter), dtype=np.bool_)
+        new[1:] = (waiter[1:] != waiter[:-1]) | (waits[1:] != waits[:-1])
+        waiter, waits = waiter[new], waits[new]
+    return waiter, waits
+
+
+def _starts(owner: Shorts, count: int) -> Ints:
     """Where each owner's entries begin, in entries sorted by owner."""
-    return np.searchsorted(owner, np.arange(count + 1)).astype(np.int64)
+    sizes = np.bincount(owner, minlength=count)
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

@@ -86,8 +86,6 @@ def lay(schedule: Schedule, network: Network) -> Laid:
     pair, rest = np.divmod(kinds, 2 * channels)
     return Laid(
         schedule=schedule,
-        ways=network.ways(
-            schedule, pair // vertices, pair % vertices, rest // 2, rest % 2
-        ),
+        ways=network.ways(schedule, pair // vertices, pair % vertices, rest // 2, rest % 2),
         way=way.astype(np.int32),
     )

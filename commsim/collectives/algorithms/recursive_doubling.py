@@ -22,7 +22,8 @@ from commsim.collectives.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecursiveDoubling(Algorithm):
-    """Partners differ in one bit of their number; what arrives waits in scratch to be added."""
+    """Partners differ in one bit of their number; what arrives waits in scratch to be added. Both
+    are through with the round before when they exchange, as MPI's rendezvous has it."""
 
     operations: ClassVar[frozenset[str]] = frozenset({"all_reduce", "barrier"})
 
@@ -54,7 +55,7 @@ class RecursiveDoubling(Algorithm):
                 partner,
                 channel,
                 scratch,
-                after=(ready,),
+                after=(ready, ready[partner * channels + channel]),
                 channel=channel,
                 round=step,
             )
