@@ -215,6 +215,7 @@ def predict(
     elif not isinstance(profile, Profile):
         profile = Profile.load(profile)
     placement = place(cluster, collective.ranks)
+    collective.check_splits(placement.n)
     check_reachable(cluster, collective.ranks)
     if collective.root is not None:
         within = range(cluster.n_ranks) if collective.ranks is None else collective.ranks

@@ -3,7 +3,8 @@
 Every rank numbers the places of its memory from 0: first the data, then scratch. A place of the
 data stands for one chunk; all_to_all and send_recv keep input and output apart, every other
 operation works in place, as torch.distributed does. Sizes need not divide: a chunk holds the
-rounded-up share of its block, the last ones what is left, down to nothing.
+rounded-up share of its block, the last ones what is left, down to nothing. In an uneven all_to_all
+a block weighs what its pair of ranks exchanges.
 """
 
 from __future__ import annotations
@@ -101,6 +102,17 @@ class Chunks:
             due[:, self.output :] = True
         return due
 
+    def pairs(self) -> Ints:
+        """Bytes from each rank to each other in an all_to_all: [giver, taker]."""
+        pairs: Ints = self.nbytes.reshape(self.n, self.n, self.parts).sum(axis=2)
+        np.fill_diagonal(pairs, 0)
+        return pairs
+
+    def busiest(self) -> Bytes:
+        """The most that a rank sends to others, or receives from them, in an all_to_all."""
+        pairs = self.pairs()
+        return int(max(pairs.sum(axis=0).max(), pairs.sum(axis=1).max()))
+
     def _block(self, position: int) -> slice:
         return slice(position * self.parts, (position + 1) * self.parts)
 
@@ -117,20 +129,25 @@ def cut(collective: Collective, n: int, parts: int = 1) -> Chunks:
             f"{collective.operation}: expected a group of at least 2 ranks ({listed} listed) and "
             f"at least 1 part, got {n} ranks and {parts} parts"
         )
+    collective.check_splits(n)
     operation = collective.operation
     total = 0 if operation == "barrier" else collective.nbytes
-    unit = collective.itemsize if total % collective.itemsize == 0 else 1
-    blocks = [total] if operation in WHOLE else split(total, n, unit).tolist()
-    sizes = np.concatenate([split(block, parts, unit) for block in blocks])
-    if operation in APART:
+    given = np.array([total] if collective.splits is None else collective.splits, dtype=np.int64)
+    unit = 1 if (given % collective.itemsize).any() else collective.itemsize
+    blocks = given if collective.splits or operation in WHOLE else split(total, n, unit)
+    sizes = split(blocks, parts, unit).ravel()
+    if operation in APART and collective.splits is None:
         sizes = np.tile(sizes, n)
     return Chunks(operation=operation, n=n, root=_root(collective, n), parts=parts, nbytes=sizes)
 
 
-def split(nbytes: Bytes, pieces: int, unit: Bytes = 1) -> Ints:
-    """Bytes of each piece: the rounded-up share in whole units, the last pieces what is left."""
-    share = -(-(nbytes // unit) // pieces) * unit
-    bounds = np.minimum(np.arange(pieces + 1, dtype=np.int64) * share, nbytes)
+def split(nbytes: Bytes | Ints, pieces: int, unit: Bytes = 1) -> Ints:
+    """Bytes of each piece, along a last axis: the rounded-up share in whole units, the last pieces
+    what is left.
+    """
+    whole = np.asarray(nbytes, dtype=np.int64)[..., np.newaxis]
+    share = -(-(whole // unit) // pieces) * unit
+    bounds: Ints = np.minimum(np.arange(pieces + 1) * share, whole)
     return np.diff(bounds)
 
 

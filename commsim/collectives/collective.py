@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from commsim.errors import CollectiveError, UnknownNameError
@@ -31,7 +32,9 @@ class Collective:
     send_recv: one message, every rank sending to the next and receiving from the previous
     (with two ranks and a root: the root sends, the other receives). barrier ignores nbytes.
 
-    `ranks=None` is every rank of the cluster. Raises CollectiveError or UnknownNameError.
+    `ranks=None` is every rank of the cluster. `splits`, for an uneven all_to_all only: bytes from
+    the rank at position i to the one at j; `uneven` makes one. Raises CollectiveError or
+    UnknownNameError.
     """
 
     operation: str
@@ -40,6 +43,7 @@ class Collective:
     ranks: tuple[int, ...] | None = None
     root: int | None = None
     reduce_op: str = "sum"
+    splits: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
@@ -82,11 +86,72 @@ class Collective:
             raise CollectiveError(
                 f"{self.operation}: root: {self.root} is not among the ranks {list(self.ranks)}"
             )
+        if self.splits is not None:
+            self._set_splits(_square(self.splits))
+
+    def _set_splits(self, splits: tuple[tuple[int, ...], ...]) -> None:
+        object.__setattr__(self, "splits", splits)
+        if self.operation != "all_to_all":
+            raise CollectiveError(f"{self.operation}: splits: only an all_to_all has them")
+        self.check_splits(len(splits) if self.ranks is None else len(self.ranks))
+        if self.nbytes != (most := _most(splits)):
+            raise CollectiveError(
+                f"all_to_all: nbytes: expected {most}, the most that one rank sends or receives "
+                f"by its splits, got {self.nbytes}; Collective.uneven finds it by itself"
+            )
+
+    @classmethod
+    def uneven(
+        cls,
+        splits: Iterable[Iterable[int]],
+        *,
+        dtype: str = "float32",
+        ranks: tuple[int, ...] | None = None,
+    ) -> Collective:
+        """An all_to_all in which the rank at position i has `splits[i][j]` bytes for the one at j.
+
+        >>> Collective.uneven([[0, 8], [4, 4]]).nbytes  # the second receives 8 + 4
+        12
+        """
+        square = _square(splits)
+        return cls("all_to_all", _most(square), dtype, ranks, splits=square)
+
+    def check_splits(self, n: int) -> None:
+        """Raise CollectiveError if splits are given, but not for a group of `n` ranks."""
+        if self.splits is not None and len(self.splits) != n:
+            raise CollectiveError(
+                f"all_to_all: splits: expected {n} rows of {n}, one for each rank of the group, "
+                f"got {len(self.splits)}"
+            )
 
     @property
     def itemsize(self) -> Bytes:
         """Bytes of one element."""
         return DTYPES[self.dtype]
+
+
+def _square(splits: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+    """The matrix in tuples of int, if it is one."""
+    rows = tuple(tuple(row) for row in splits)
+    if len(rows) < 2 or any(len(row) != len(rows) for row in rows):
+        raise CollectiveError(
+            "all_to_all: splits: expected n rows of n sizes for a group of n >= 2 ranks, got rows "
+            f"of {[len(row) for row in rows]}"
+        )
+    for i, row in enumerate(rows):
+        for j, nbytes in enumerate(row):
+            if isinstance(nbytes, bool) or int(nbytes) != nbytes or nbytes < 0:
+                raise CollectiveError(
+                    f"all_to_all: splits[{i}][{j}]: expected a whole number of bytes >= 0, "
+                    f"got {nbytes!r}"
+                )
+    return tuple(tuple(int(nbytes) for nbytes in row) for row in rows)
+
+
+def _most(splits: tuple[tuple[int, ...], ...]) -> Bytes:
+    """The largest total that any rank sends or receives, its own share included."""
+    columns = zip(*splits, strict=True)
+    return max(max(map(sum, splits)), max(map(sum, columns)))
 
 
 def bus_factor(operation: str, n: int) -> float:

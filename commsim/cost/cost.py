@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commsim.units import Seconds
+from commsim.collectives.collective import Collective
+from commsim.units import Seconds, format_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +25,13 @@ class Cost:
     spread: tuple[float, float]
     extrapolated: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def assumed(collective: Collective) -> tuple[str, ...]:
+    """What every closed form takes for granted about the operation, one sentence each."""
+    if collective.splits is None:
+        return ()
+    return (
+        f"uneven all_to_all: taken as if every rank moved the busiest one's "
+        f"{format_size(collective.nbytes)}, evenly spread over the others",
+    )

@@ -25,7 +25,7 @@ from functools import lru_cache
 
 from commsim.collectives.collective import Collective
 from commsim.cost.bound import WIDE
-from commsim.cost.cost import Cost
+from commsim.cost.cost import Cost, assumed
 from commsim.cost.host_traffic import Layout, Traffic, traffic
 from commsim.cost.profile import Profile, shipped
 from commsim.libraries.host import HostFacts
@@ -203,7 +203,8 @@ def cost(
     return Cost(
         duration=sum(pieces.values()), breakdown=tuple(pieces.items()),
         bottleneck=_bottleneck(pieces, found[-1], wires, group),
-        spread=(low, high), extrapolated=doubts, notes=_notes(cluster, facts),
+        spread=(low, high), extrapolated=doubts,
+        notes=_notes(cluster, facts) + assumed(collective),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from commsim.collectives.collective import Collective
 from commsim.cost.bound import bound
-from commsim.cost.cost import Cost
+from commsim.cost.cost import Cost, assumed
 from commsim.cost.features import Machine, features, machine
 from commsim.cost.formulas import FORMULAS
 from commsim.cost.profile import Profile
@@ -66,6 +66,7 @@ def cost(
         bottleneck=binds,
         spread=(low, high),
         extrapolated=doubtful,
+        notes=assumed(collective),
     )
 
 

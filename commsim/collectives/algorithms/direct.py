@@ -65,9 +65,13 @@ class Direct(Algorithm):
         return builder.build()
 
     def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
-        """n - 1 blocks in one round, in all_reduce twice; a root's own block stays where it is."""
+        """n - 1 blocks in one round, in all_reduce twice; a root's own block stays where it is.
+        Of an uneven all_to_all, the rank with the most to send or receive.
+        """
         chunks = self._chunks(collective, n, channels)
-        block = chunks.nbytes.reshape(-1, channels).sum(axis=1)[:n]
+        if collective.operation == "all_to_all":
+            return Cost(rounds=1, nbytes=float(chunks.busiest()))
+        block = chunks.nbytes.reshape(n, channels).sum(axis=1)
         if chunks.root is not None:
             return Cost(rounds=1, nbytes=float(block.sum() - block[chunks.root]))
         rounds = 2 if collective.operation in ("all_reduce", "barrier") else 1

@@ -63,17 +63,14 @@ class Grouped(Algorithm):
 
     def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
         """n - 1 blocks, and a round for every `window` of them; scatter's root need not wait for
-        arrivals, so it has one.
+        arrivals, so it has one. Of an uneven all_to_all, the rank with the most to send or receive.
         """
         chunks = self._chunks(collective, n, channels)
-        block = chunks.nbytes.reshape(-1, channels).sum(axis=1)
         rounds = 1 if collective.operation == "scatter" else -(-(n - 1) // self.window)
-        if chunks.root is not None:
-            return Cost(rounds=rounds, nbytes=float(block.sum() - block[chunks.root]))
-        pairs = block.reshape(n, n)
-        apart = pairs - np.diag(np.diag(pairs))
-        busiest = max(apart.sum(axis=0).max(), apart.sum(axis=1).max())
-        return Cost(rounds=rounds, nbytes=float(busiest))
+        if chunks.root is None:
+            return Cost(rounds=rounds, nbytes=float(chunks.busiest()))
+        block = chunks.nbytes.reshape(n, channels).sum(axis=1)
+        return Cost(rounds=rounds, nbytes=float(block.sum() - block[chunks.root]))
 
     def _chunks(self, collective: Collective, n: int, channels: int) -> Chunks:
         self.check(collective)

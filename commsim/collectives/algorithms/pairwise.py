@@ -46,10 +46,11 @@ class Pairwise(Algorithm):
         return builder.build()
 
     def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
-        """n - 1 rounds of the largest block each."""
-        chunks = self._chunks(collective, n, channels)
-        block = chunks.nbytes.reshape(n * n, channels).sum(axis=1).max()
-        return Cost(rounds=n - 1, nbytes=float((n - 1) * block))
+        """n - 1 rounds of the largest block that moves in each, as if all went in step."""
+        pairs = self._chunks(collective, n, channels).pairs()
+        giver = np.arange(n)
+        blocks = [pairs[giver, (giver + step) % n].max() for step in range(1, n)]
+        return Cost(rounds=n - 1, nbytes=float(sum(blocks)))
 
     def _chunks(self, collective: Collective, n: int, channels: int) -> Chunks:
         self.check(collective)
