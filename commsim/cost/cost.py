@@ -27,6 +27,25 @@ class Cost:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What software takes and leaves, for playing an operation transfer by transfer.
+
+    launch: s before the first transfer of a rank may begin. duration: s that the whole takes alone.
+    transfer: s of it that the bytes need by themselves (0: no bytes). local_hop, net_hop: s that a
+    message takes from rank to rank, inside a node and over the network. local_share, net_share: of
+    a link's rate, what data gets.
+    """
+
+    launch: Seconds
+    duration: Seconds
+    transfer: Seconds
+    local_hop: Seconds
+    net_hop: Seconds
+    local_share: float
+    net_share: float
+
+
 def assumed(collective: Collective) -> tuple[str, ...]:
     """What every closed form takes for granted about the operation, one sentence each."""
     if collective.splits is None:

@@ -132,6 +132,13 @@ def _nvlink_share(cluster: Cluster) -> float:
     )
 
 
+def link_share(cluster: Cluster, m: Machine) -> float:
+    """What NCCL counts of the data-sheet rate of the links inside a machine."""
+    if m.link_name == "nvlink":
+        return _nvlink_share(cluster)
+    return 1.0 if m.link_name in ("xgmi", "none") else PCIE_SHARE
+
+
 def _efa(family: str, rate: BytesPerSecond) -> str:
     """EFA's generation: 1 up to p4d, 2 on p5 (100 Gbit/s cards behind Hopper), 3 on p5en and p6
     (from 200 Gbit/s)."""

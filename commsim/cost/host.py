@@ -25,7 +25,7 @@ from functools import lru_cache
 
 from commsim.collectives.collective import Collective
 from commsim.cost.bound import WIDE
-from commsim.cost.cost import Cost, assumed
+from commsim.cost.cost import Cost, Pace, assumed
 from commsim.cost.host_traffic import Layout, Traffic, traffic
 from commsim.cost.profile import Profile, shipped
 from commsim.libraries.host import HostFacts
@@ -183,6 +183,28 @@ def cost(
 
     profile: the library's constants (None: those that come with commsim).
     """
+    book, found, wires = _found(collective, cluster, candidate, facts, profile)
+    group = facts.placement
+    staging = staged(collective.operation, group.n, collective.nbytes) / wires.staging
+    doubts = _doubts(collective, cluster, facts, wires, book)
+    pieces = pieces_of(found, staging)
+    low, high = _spread(pieces, book, len(doubts))
+    return Cost(
+        duration=sum(pieces.values()), breakdown=tuple(pieces.items()),
+        bottleneck=_bottleneck(pieces, found[-1], wires, group),
+        spread=(low, high), extrapolated=doubts,
+        notes=_notes(cluster, facts) + assumed(collective),
+    )  # fmt: skip
+
+
+def _found(
+    collective: Collective,
+    cluster: Cluster,
+    candidate: Candidate,
+    facts: HostFacts,
+    profile: Profile | None,
+) -> tuple[Profile, list[Parts], Wires]:
+    """The constants, the phases of the operation one after the other, what they go through."""
     book = profile or shipped(facts.library)
     at, group = layout_of(collective, facts), facts.placement
     wires = wires_of(cluster, group, collective.ranks, facts.interfaces)
@@ -196,16 +218,29 @@ def cost(
         at = replace(at, n=at.hosts, per_host=1, near=1, crossings=1)
     moved = traffic(candidate.algorithm, collective.operation, size, at)
     found.append(parts(moved, wires, at.n, tag, k))
-    staging = staged(collective.operation, group.n, collective.nbytes) / wires.staging
-    doubts = _doubts(collective, cluster, facts, wires, book)
-    pieces = pieces_of(found, staging)
-    low, high = _spread(pieces, book, len(doubts))
-    return Cost(
-        duration=sum(pieces.values()), breakdown=tuple(pieces.items()),
-        bottleneck=_bottleneck(pieces, found[-1], wires, group),
-        spread=(low, high), extrapolated=doubts,
-        notes=_notes(cluster, facts) + assumed(collective),
-    )  # fmt: skip
+    return book, found, wires
+
+
+def pace(
+    collective: Collective,
+    cluster: Cluster,
+    candidate: Candidate,
+    facts: HostFacts,
+    profile: Profile | None = None,
+) -> Pace:
+    """What `candidate` takes beyond its bytes on the network, from the same constants as `cost`."""
+    book, found, _ = _found(collective, cluster, candidate, facts, profile)
+    k = book.values(())
+    whole = cost(collective, cluster, candidate, facts, profile)
+    return Pace(
+        launch=found[0].launch,
+        duration=whole.duration,
+        transfer=sum(p.network for p in found),
+        local_hop=k["local_hop"] + k["local_message"],
+        net_hop=k["hop"] + k["message"],
+        local_share=1.0,
+        net_share=k["efficiency"],
+    )
 
 
 def pieces_of(found: list[Parts], staging: Seconds) -> dict[str, Seconds]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from commsim.collectives.collective import Collective
 from commsim.cost.bound import bound
-from commsim.cost.cost import Cost, assumed
-from commsim.cost.features import Machine, features, machine
+from commsim.cost.cost import Cost, Pace, assumed
+from commsim.cost.features import Machine, features, link_share, machine
 from commsim.cost.formulas import FORMULAS
 from commsim.cost.profile import Profile
 from commsim.libraries.library import Candidate
@@ -67,6 +67,36 @@ def cost(
         spread=(low, high),
         extrapolated=doubtful,
         notes=assumed(collective),
+    )
+
+
+def pace(
+    collective: Collective,
+    cluster: Cluster,
+    candidate: Candidate,
+    facts: NcclFacts,
+    profile: Profile,
+) -> Pace:
+    """What `candidate` takes beyond its bytes, from the same constants as `cost`."""
+    m = machine(cluster, facts)
+    k = profile.values(m.tags)
+    f = features(collective, candidate, facts, m)
+    whole = cost(collective, cluster, candidate, facts, profile)
+    # The time of the bytes alone: the same formula where nothing else takes time.
+    timeless = {
+        name: 0.0 if profile.constants[name].unit == "s" and name != "nvls.chunk" else value
+        for name, value in k.items()
+    }
+    proto = f.protocol_name
+    speed = k["simple.speed"] if proto == "simple" else k["speed"]
+    return Pace(
+        launch=dict(whole.breakdown)["launch"],
+        duration=whole.duration,
+        transfer=sum(float(v) for v in FORMULAS[candidate.algorithm](f, timeless).values()),
+        local_hop=k[f"hop.{proto}"] * speed,
+        net_hop=k[f"net.{proto}"] * k["net.speed"] + k["wire"],
+        local_share=min(1.0, k["link"] * k[f"share.{proto}"] * link_share(cluster, m)),
+        net_share=min(1.0, k["nic"] * k[f"nic.{proto}"]),
     )
 
 
