@@ -40,6 +40,8 @@ def is_correct(schedule: Schedule) -> bool:
         above.append(set(op.waits).union(*(above[w] for w in op.waits)))
         if not {op.source, op.destination} <= set(range(schedule.vertices)):
             return False
+        if op.reduces and not chunks.reduces:
+            return False
         moves = []
         for piece in op.pieces:
             if piece.length < 1:
