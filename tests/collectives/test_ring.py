@@ -37,3 +37,14 @@ def test_256_ranks_are_proved_in_about_a_second() -> None:
     start = process_time()
     verify(schedule, collective)
     assert process_time() - start < 4  # 1 s on an idle core; the margin is for a busy one
+
+
+def test_every_channel_may_have_an_order_of_its_own() -> None:
+    ring = Ring(orders=((0, 2, 1, 3), (3, 1, 0, 2)))
+    for operation in ("all_reduce", "all_gather", "reduce_scatter"):
+        collective = Collective(operation, 1000)
+        schedule = ring.schedule(collective, 4, 4)
+        verify(schedule, collective)
+        pairs = {(op.channel, op.source, op.destination) for op in schedule}
+        assert (0, 0, 2) in pairs and (3, 3, 1) in pairs and (1, 2, 3) in pairs
+        assert len(pairs) == 4 * 4

@@ -22,9 +22,12 @@ from commsim.collectives.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring(Algorithm):
-    """A ring in the order of the positions; `both_ways`: odd channels run backwards."""
+    """`both_ways`: odd channels run backwards. orders: the positions in ring order, channel c takes
+    order c modulo their number; none: the order of the positions.
+    """
 
     both_ways: bool = False
+    orders: tuple[tuple[int, ...], ...] = ()
     operations: ClassVar[frozenset[str]] = frozenset(
         {"all_reduce", "all_gather", "reduce_scatter", "barrier"}
     )
@@ -32,19 +35,21 @@ class Ring(Algorithm):
     def schedule(self, collective: Collective, n: int, channels: int = 1) -> Schedule:
         chunks = self._chunks(collective, n, channels)
         builder = Builder(chunks)
-        position, channel = np.divmod(np.arange(n * channels), channels)
+        place, channel = np.divmod(np.arange(n * channels), channels)
+        orders = np.array(self.orders or (range(n),))
+        which = channel % len(orders)
         way = np.where(self.both_ways & (channel % 2 == 1), -1, 1)
-        target = (position + way) % n
-        before = (position - way) % n * channels + channel  # the same channel's op of the previous
+        source, target = orders[which, place], orders[which, (place + way) % n]
+        before = (place - way) % n * channels + channel  # the same channel's op of the previous
         summing = 0 if collective.operation == "all_gather" else n - 1
         copying = 0 if collective.operation == "reduce_scatter" else n - 1
         last = np.full(n * channels, NONE)
         for step in range(summing + copying):
             # The sums travel towards their block's own rank, and from there to all others.
             behind = step + 1 if step < summing else step - summing
-            block = (position - way * behind) % n
+            block = orders[which, (place - way * behind) % n]
             last = builder.append(
-                position,
+                source,
                 target,
                 block * channels + channel,
                 reduces=step < summing,
