@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commsim.collectives.algorithm import Algorithm
+from commsim.collectives.algorithms.collnet import CollNet
 from commsim.collectives.algorithms.grouped import Grouped
 from commsim.collectives.algorithms.hierarchical import Hierarchical
 from commsim.collectives.algorithms.nvls import Nvls
@@ -19,11 +20,18 @@ EXACT: tuple[Algorithm, ...] = (
     Grouped(window=1),
     Grouped(window=3),
     Nvls(pieces=1),
+    CollNet(group=1, pieces=3),
+    CollNet(group=4, pieces=1),
     Hierarchical(group=4, inside="direct", across="direct"),
     Hierarchical(inside="nvls", across="ring"),
     Hierarchical(group=3, inside=Nvls(pieces=2), across=Nvls(pieces=1)),
 )
-ABOUT: tuple[Algorithm, ...] = (Hierarchical(group=4, pieces=3), Nvls(pieces=3), Nvls(pieces=16))
+ABOUT: tuple[Algorithm, ...] = (
+    CollNet(group=4, pieces=8),
+    Hierarchical(group=4, pieces=3),
+    Nvls(pieces=3),
+    Nvls(pieces=16),
+)
 RANKS = (2, 3, 4, 6, 7, 8, 12, 16)
 DIVIDES = 64 * 64 * 9 * 7
 
