@@ -21,7 +21,8 @@ NONE = -1  # in `after`: nothing to wait for; in `nbytes`: what the chunks weigh
 
 Shorts = NDArray[np.int32]
 OP_COLUMNS = ("reduces", "source", "destination", "nbytes", "channel", "round")
-OP_KINDS = (np.bool_, np.int32, np.int32, np.int64, np.int16, np.int32)
+PIECE_COLUMNS = ("source_place", "destination_place", "length")
+OP_KINDS = (np.bool_, np.int32, np.int32, np.int64, np.int16, np.int32, np.int32, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,10 @@ class Builder:
         self.scratch = scratch
         self.switches = switches
         self._count = 0
-        self._ops: list[tuple[NDArray[Any], ...]] = []
+        self._ops: list[tuple[NDArray[Any], ...]] = []  # with how many pieces and waits each has
         self._pieces: list[tuple[Shorts, ...]] = []
         self._waits: list[tuple[Shorts, ...]] = []
+        self._joins: list[tuple[Shorts, ...]] = []  # waiter and what it waits for besides
 
     def __len__(self) -> int:
         """Ops so far: the number of the next one."""
@@ -83,79 +85,91 @@ class Builder:
         count = len(columns[0])
         ids = np.arange(self._count, self._count + count, dtype=np.int64)
         self._count += count
-        self._ops.append(
-            tuple(c.astype(kind) for c, kind in zip(columns[:6], OP_KINDS, strict=True))
-        )
         width = max(p.shape[-1] for p in places)
-        flat = [np.broadcast_to(p, (count, width)).ravel() for p in places]
+        flat = [np.broadcast_to(p, (count, width)).astype(np.int32) for p in places]
         kept = flat[2] > 0
-        owner = ids if width == 1 else np.repeat(ids, width)
-        if not kept.all():
-            owner, flat = owner[kept], [f[kept] for f in flat]
-        self._pieces.append((owner.astype(np.int32), *(f.astype(np.int32) for f in flat)))
-        if after:
-            waits = np.stack([c.astype(np.int32) for c in columns[6:]], axis=1)
-            waits.sort(axis=1)
-            waiter = np.repeat(ids, len(after))[waits.ravel() >= 0]
-            self._waits.append((waiter.astype(np.int32), waits.ravel()[waits.ravel() >= 0]))
+        pieces = kept.sum(axis=1, dtype=np.int32)
+        waits = np.full((count, len(after)), NONE, dtype=np.int32)
+        for i, column in enumerate(columns[6:]):
+            waits[:, i] = column
+        waits.sort(axis=1)
+        waits[:, 1:][waits[:, 1:] == waits[:, :-1]] = NONE
+        real = waits >= 0
+        owner = np.repeat(np.arange(count), pieces)
+        flat = [f[kept] for f in flat]
+        columns[3] = self._sizes(columns, owner, flat, ids)
+        kinds = zip(columns, OP_KINDS[:6], strict=False)
+        self._ops.append(
+            (*(c.astype(k) for c, k in kinds), pieces, real.sum(axis=1, dtype=np.int32))
+        )
+        self._pieces.append(tuple(flat))
+        self._waits.append((waits[real],))
         return ids
 
     def add(self, schedule: Schedule, after: Frontier | None = None) -> None:
         """Append a whole schedule; per vertex its first ops wait for `after`."""
         shift, count = np.int32(self._count), len(schedule)
-        ids = np.arange(count, dtype=np.int32)
-        self._ops.append(tuple(getattr(schedule, c) for c in OP_COLUMNS))
-        owner = np.repeat(ids, np.diff(schedule.piece_start))
-        places = (schedule.source_place, schedule.destination_place, schedule.length)
-        self._pieces.append((owner + shift, *places))
-        waiter = np.repeat(ids, np.diff(schedule.wait_start))
-        self._waits.append((waiter + shift, schedule.waits + shift))
+        per_op = (np.diff(c).astype(np.int32) for c in (schedule.piece_start, schedule.wait_start))
+        self._ops.append((*(getattr(schedule, c) for c in OP_COLUMNS), *per_op))
+        self._pieces.append((schedule.source_place, schedule.destination_place, schedule.length))
+        self._waits.append((schedule.waits + shift,))
         self._count += count
         if after is None:
             return
+        waiter = np.repeat(np.arange(count, dtype=np.int32), np.diff(schedule.wait_start))
         for end in (schedule.source, schedule.destination):
             begun = np.zeros(count, dtype=np.bool_)
             begun[waiter[_touches(schedule, schedule.waits, end[waiter])]] = True
             pairs = [(i + shift, op) for i in np.flatnonzero(~begun) for op in after[int(end[i])]]
             if pairs:
                 joined = np.array(pairs, dtype=np.int32)
-                self._waits.append((joined[:, 0], joined[:, 1]))
+                self._joins.append((joined[:, 0], joined[:, 1]))
 
     def build(self) -> Schedule:
-        """The schedule of all ops appended so far."""
-        reduces, source, destination, nbytes, channel, round = _stack(self._ops, OP_KINDS)
-        kinds = (np.int32,) * 4
-        owner, source_place, destination_place, length = _stack(self._pieces, kinds)
-        start = _starts(owner, self._count)
-        unknown = nbytes == NONE
-        if unknown.any():
-            weight = self._weights(
-                source[owner], destination[owner], source_place, destination_place, length
+        """The schedule of all ops appended so far; the builder is empty then."""
+        *columns, pieces, waiting = _stack(self._ops, OP_KINDS)
+        (waits,) = _stack(self._waits, (np.int32,))
+        if self._joins:
+            own = np.repeat(np.arange(self._count, dtype=np.int32), waiting)
+            waiter, besides = _stack(self._joins, (np.int32, np.int32))
+            waiting, waits = _merged(
+                np.concatenate([own, waiter]), np.concatenate([waits, besides]), self._count
             )
-            if (lost := unknown[owner] & (weight < 0)).any():
-                raise ScheduleError(
-                    f"op {owner[lost][0]}: moves scratch to scratch: expected its nbytes, got none"
-                )
-            total = np.bincount(owner, weights=weight, minlength=self._count)  # exact to 2^53
-            nbytes = np.where(unknown, total.astype(np.int64), nbytes)
-        waiter, waits = _distinct(*_stack(self._waits, kinds[:2]))
+        places = _stack(self._pieces, (np.int32,) * 3)
         return Schedule(
             chunks=self.chunks,
             scratch=self.scratch,
             switches=self.switches,
-            reduces=reduces,
-            source=source,
-            destination=destination,
-            nbytes=nbytes,
-            channel=channel,
-            round=round,
-            piece_start=start,
-            source_place=source_place,
-            destination_place=destination_place,
-            length=length,
-            wait_start=_starts(waiter, self._count),
+            **dict(zip(OP_COLUMNS, columns, strict=True)),
+            **dict(zip(PIECE_COLUMNS, places, strict=True)),
+            piece_start=_starts(pieces),
+            wait_start=_starts(waiting),
             waits=waits,
         )
+
+    def _sizes(
+        self,
+        columns: Sequence[NDArray[Any]],
+        owner: Ints,
+        places: Sequence[Shorts],
+        ids: Ints,
+    ) -> NDArray[Any]:
+        """The nbytes of new ops: as given, or what their chunks weigh."""
+        _, source, destination, nbytes = columns[:4]
+        unknown = nbytes == NONE
+        if not unknown.any():
+            return nbytes
+        weight = self._weights(source[owner], destination[owner], *places)
+        lost = unknown[owner] & (weight < 0)
+        if lost.any():
+            raise ScheduleError(
+                f"op {ids[owner[lost][0]]}: moves scratch to scratch: expected its nbytes, got none"
+            )
+        if len(owner) == len(ids):  # a piece each
+            total = weight
+        else:
+            total = np.bincount(owner, weights=weight, minlength=len(ids)).astype(np.int64)
+        return np.where(unknown, total, nbytes)
 
     def _weights(
         self,
@@ -223,26 +237,27 @@ def _pieced(places: ArrayLike) -> NDArray[np.int64]:
 
 
 def _stack(rows: list[tuple[NDArray[Any], ...]], kinds: Sequence[type]) -> list[NDArray[Any]]:
-    """Each column of all rows as one array of its kind."""
-    return [
-        np.concatenate([np.empty(0, dtype=kind), *(row[i] for row in rows)])
-        for i, kind in enumerate(kinds)
-    ]
+    """Each column of all rows as one array of its kind; the rows go, as both at once are large."""
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in kinds]
+    rows.clear()
+    found = []
+    for column, kind in zip(columns, kinds, strict=True):
+        found.append(np.concatenate([np.empty(0, dtype=kind), *column]))
+        column.clear()
+    return found
 
 
-def _distinct(waiter: Shorts, waits: Shorts) -> tuple[Shorts, Shorts]:
-    """Pairs in order, each once. Mostly they come in the order of the waiters already."""
-    ahead, behind = waiter[1:], waiter[:-1]
-    if not ((ahead > behind) | ((ahead == behind) & (waits[1:] > waits[:-1]))).all():
-        order = np.lexsort((waits, waiter))
-        waiter, waits = waiter[order], waits[order]
-        new = np.ones(len(waiter), dtype=np.bool_)
-        new[1:] = (waiter[1:] != waiter[:-1]) | (waits[1:] != waits[:-1])
-        waiter, waits = waiter[new], waits[new]
-    return waiter, waits
+def _merged(waiter: Shorts, waits: Shorts, count: int) -> tuple[Shorts, Shorts]:
+    """How many each waits for, and for which: pairs in order, each once."""
+    order = np.lexsort((waits, waiter))
+    waiter, waits = waiter[order], waits[order]
+    new = np.ones(len(waiter), dtype=np.bool_)
+    new[1:] = (waiter[1:] != waiter[:-1]) | (waits[1:] != waits[:-1])
+    return np.bincount(waiter[new], minlength=count).astype(np.int32), waits[new]
 
 
-def _starts(owner: Shorts, count: int) -> Ints:
-    """Where each owner's entries begin, in entries sorted by owner."""
-    sizes = np.bincount(owner, minlength=count)
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+def _starts(sizes: Shorts) -> Ints:
+    """Where each op's entries begin, and where the last one's end."""
+    start = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=start[1:])
+    return start

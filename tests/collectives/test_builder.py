@@ -53,9 +53,8 @@ def test_two_schedules_join_at_their_frontiers() -> None:
 
 def test_scratch_to_scratch_needs_its_size() -> None:
     builder = Builder(cut(Collective("broadcast", 8), 2), scratch=2)
-    builder.append(0, 1, 1, 2)
     with pytest.raises(ScheduleError, match="nbytes"):
-        builder.build()
+        builder.append(0, 1, 1, 2)
 
 
 def test_columns_cannot_be_written() -> None:
