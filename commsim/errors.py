@@ -71,3 +71,11 @@ class ProfileError(CommsimError, ValueError):
 
 class ScheduleError(CommsimError, ValueError):
     """A schedule that does not compute its collective, or cannot be built; names op and rank."""
+
+
+class ConditionError(CommsimError, ValueError):
+    """A disturbance that cannot be simulated: a negative delay, a rank that does not exist."""
+
+
+class StallError(CommsimError, RuntimeError):
+    """A simulation that was stopped before its end: its time limit is over."""

@@ -12,7 +12,7 @@ from typing import Any
 from commsim.collectives.collective import Collective, bus_factor
 from commsim.cost import host as host_cost
 from commsim.cost import nccl as nccl_cost
-from commsim.cost.cost import Cost
+from commsim.cost.cost import Cost, Pace
 from commsim.cost.profile import Profile, shipped
 from commsim.errors import CollectiveError
 from commsim.libraries.library import Choice, Library
@@ -27,6 +27,12 @@ COSTS: dict[str, Callable[..., Cost]] = {
     "rccl": nccl_cost.cost,
     "gloo": host_cost.cost,
     "mpi": host_cost.cost,
+}
+PACES: dict[str, Callable[..., Pace]] = {
+    "nccl": nccl_cost.pace,
+    "rccl": nccl_cost.pace,
+    "gloo": host_cost.pace,
+    "mpi": host_cost.pace,
 }
 PROFILES = {"nccl": "nccl", "rccl": "nccl", "gloo": "gloo", "mpi": "mpi"}
 

@@ -25,7 +25,7 @@ LAYERS = (
     ("topology",),
     ("collectives",),
     ("libraries", "cost", "engine"),
-    ("prediction",),
+    ("prediction", "simulation"),
     ("workload",),
     ("calibration", "planning", "traces", "torch_backend", "measure", "report"),
     ("cli",),

@@ -82,6 +82,15 @@ class Times:
     sent: Floats
     arrived: Floats
 
+    def of(self, ops: slice) -> Times:
+        """The times of some ops."""
+        return Times(
+            ready=self.ready[ops],
+            begun=self.begun[ops],
+            sent=self.sent[ops],
+            arrived=self.arrived[ops],
+        )
+
     @property
     def stalled(self) -> bool:
         """Whether some op never arrived."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from commsim.collectives.collective import Collective, bus_factor
 from commsim.collectives.schedule import Op
+from commsim.engine.conditions import Conditions
 from commsim.engine.network import Floats, Laid, Network
 from commsim.engine.plan import Change, Times
 from commsim.units import Bytes, BytesPerSecond, Seconds
@@ -126,12 +127,14 @@ class Played:
 class Timeline:
     """Everything that was played together on one network.
 
-    changes: what happened to links on the way. notes: every assumption, one sentence each.
+    changes: what happened to links on the way. conditions: what was disturbed. notes: every
+    assumption, one sentence each.
     """
 
     played: tuple[Played, ...]
     network: Network
     changes: tuple[Change, ...] = ()
+    conditions: Conditions = field(default_factory=Conditions)
     notes: tuple[str, ...] = ()
 
     @property

@@ -1,0 +1,112 @@
+"""The links of one machine and the ways over them, the same in every machine of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from commsim.collectives.chunks import Ints
+from commsim.engine.legs import Legs, make_legs
+from commsim.engine.network import Floats
+from commsim.topology.capacity import scale_up_links
+from commsim.topology.flow import INFINITE
+from commsim.topology.node import NodeTopology
+from commsim.topology.node_paths import (
+    Path,
+    cpu_names,
+    host_links,
+    host_path,
+    peer_path,
+    through_host,
+)
+from commsim.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MachineWays:
+    """Directed links by the names of their ends, and legs over them. Leg 0 is empty: no way.
+
+    inside[a, b]: from GPU a to GPU b. up[a], down[a]: from GPU a to the NVSwitch and back.
+    out[a, i], into[a, i]: from GPU a to NIC i and back.
+    """
+
+    links: dict[tuple[str, str], int]
+    capacity: Floats
+    legs: Legs
+    inside: Ints
+    up: Ints
+    down: Ints
+    out: Ints
+    into: Ints
+
+
+def machine_ways(node: NodeTopology) -> MachineWays:
+    """NVLink or xGMI where it joins two GPUs, else PCIe; of several equal ways the widest one.
+
+    A link whose bandwidth the machine's source does not say has no limit.
+    """
+    scale_up = scale_up_links(node)
+    joined = {(a, b): w for a, others in host_links(node).items() for b, w in others.items()}
+    joined |= {(a, b): w or INFINITE for a, others in scale_up.items() for b, w in others.items()}
+    links = {pair: i for i, pair in enumerate(joined)}
+    gpus = [g.name for g in node.gpus]
+    switch = None if node.nvswitch is None else node.nvswitch.name
+    up = [(g, switch) if switch and switch in scale_up.get(g, {}) else () for g in gpus]
+    inside = [[_between(node, a, b) for b in gpus] for a in gpus]
+    out = [[_to_nic(node, g, i) for i in range(len(node.nics))] for g in range(len(gpus))]
+    paths: dict[Path, int] = {(): 0}
+
+    def legs(table: Sequence[Sequence[Path]]) -> Ints:
+        rows = [[paths.setdefault(path, len(paths)) for path in row] for row in table]
+        return np.array(rows, dtype=np.int64).reshape(len(table), -1)
+
+    ways = {
+        "inside": legs(inside),
+        "up": legs([up])[0],
+        "down": legs([[path[::-1] for path in up]])[0],
+        "out": legs(out),
+        "into": legs([[path[::-1] for path in row] for row in out]),
+    }
+    crossed = np.array([links[pair] for path in paths for pair in pairwise(path)], dtype=np.int64)
+    known = _latencies(node)
+    latency = np.array([known.get(pair, 0.0) for pair in joined])[crossed]
+    return MachineWays(
+        links=links,
+        capacity=np.array(list(joined.values())),
+        legs=make_legs(
+            np.array([max(0, len(path) - 1) for path in paths]), crossed, None, latency, latency
+        ),
+        **ways,
+    )
+
+
+def _between(node: NodeTopology, source: str, target: str) -> Path:
+    """The way between two GPUs of the machine; empty if there is none, or they are one."""
+    links, switch = scale_up_links(node), node.nvswitch
+    if source == target:
+        return ()
+    if target in links.get(source, {}):
+        return (source, target)
+    if switch is not None and all(switch.name in links.get(g, {}) for g in (source, target)):
+        return (source, switch.name, target)
+    return peer_path(node, source, target)
+
+
+def _to_nic(node: NodeTopology, gpu: int, nic: int) -> Path:
+    """The way from a GPU to a NIC: through a CPU's memory without GPUDirect."""
+    one, other = node.gpus[gpu], node.nics[nic]
+    path = host_path(node, one.name, other.name)
+    if not (one.gpudirect and other.gpudirect) and not cpu_names(node).intersection(path):
+        path = through_host(node, one.name, other.name)
+    return path
+
+
+def _latencies(node: NodeTopology) -> dict[tuple[str, str], Seconds]:
+    """Of the widest link between two devices, which is the one that data takes, s."""
+    found = {}
+    for link in sorted(reversed(node.links), key=lambda link: link.bandwidth):
+        found[link.source, link.target] = found[link.target, link.source] = link.latency
+    return found
