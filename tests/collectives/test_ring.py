@@ -7,6 +7,7 @@ import pytest
 from commsim.collectives.algorithms.ring import Ring
 from commsim.collectives.collective import Collective
 from commsim.collectives.verify import verify
+from commsim.errors import CollectiveError
 
 
 @pytest.mark.parametrize(
@@ -46,5 +47,36 @@ def test_every_channel_may_have_an_order_of_its_own() -> None:
         schedule = ring.schedule(collective, 4, 4)
         verify(schedule, collective)
         pairs = {(op.channel, op.source, op.destination) for op in schedule}
-        assert (0, 0, 2) in pairs and (3, 3, 1) in pairs and (1, 2, 3) in pairs
+        assert {(0, 0, 2), (3, 3, 1), (1, 2, 3)} <= pairs
         assert len(pairs) == 4 * 4
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+def test_pieces_and_slots_keep_it_a_ring(n: int) -> None:
+    for operation in ("all_reduce", "all_gather", "reduce_scatter"):
+        collective = Collective(operation, 1000)
+        whole = Ring().schedule(collective, n, 2)
+        for ring in (Ring(pieces=3), Ring(pieces=3, slots=4), Ring(pieces=2, slots=8)):
+            schedule = ring.schedule(collective, n, 2)
+            verify(schedule, collective)
+            assert schedule.sent().tolist() == pytest.approx(whole.sent().tolist(), abs=4 * 6 * n)
+            # No rank is more than `slots` pieces ahead of what the next has passed on.
+            if ring.slots:
+                for op in schedule:
+                    mine = [
+                        o for o in schedule if o.source == op.source and o.channel == op.channel
+                    ]
+                    if mine.index(op) >= ring.slots:
+                        assert any(schedule[w].source == op.destination for w in op.waits)
+
+
+def test_a_period_stands_for_the_whole_ring() -> None:
+    collective = Collective("all_reduce", 1 << 12)
+    whole, part = (Ring(period=p).schedule(collective, 8) for p in (0, 2))
+    assert len(part) * 4 == len(whole)
+    assert set(part.source) == {0, 1}
+    for op in part:
+        assert all(part[w].round == op.round - 1 for w in op.waits)
+        assert len(op.waits) == (2 if op.round else 0)
+    with pytest.raises(CollectiveError, match="divisor of 8"):
+        Ring(period=3).schedule(collective, 8)
