@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from commsim.collectives.algorithm import Algorithm, Cost
 from commsim.collectives.collective import Collective
-from commsim.collectives.in_switch import cost_through_switch, through_switch
+from commsim.collectives.in_switch import InSwitch
 from commsim.collectives.schedule import Schedule
 from commsim.collectives.two_level import OPERATIONS, TwoLevel, divisor, named
 
@@ -31,9 +31,9 @@ class CollNet(Algorithm):
 
     def schedule(self, collective: Collective, n: int, channels: int = 1) -> Schedule:
         self.check(collective)
-        if (size := divisor(n, self.group)) > 1:
-            return self._levels(size).schedule(collective, n, channels)
-        return through_switch(collective, n, channels, self.pieces, owners=False)
+        if (size := divisor(n, self.group)) == 1:
+            return self._alone.schedule(collective, n, channels)
+        return self._levels(size).schedule(collective, n, channels)
 
     def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
         """Both exchanges in the node and both legs through the switch, where all pieces but one
@@ -43,13 +43,19 @@ class CollNet(Algorithm):
         """
         self.check(collective)
         if (size := divisor(n, self.group)) == 1:
-            return cost_through_switch(collective, n, channels, self.pieces, owners=False)
+            return self._alone.cost(collective, n, channels)
         apart = self._levels(size).cost(collective, n)
         if n == size or collective.operation == "barrier":
             return apart
         shorter = collective.nbytes / (size if collective.operation == "all_reduce" else n)
         return replace(apart, nbytes=apart.nbytes - (1 - 1 / self.pieces) * shorter)
 
+    @property
+    def _alone(self) -> Algorithm:
+        """What is left where no node has two ranks."""
+        return InSwitch(owners=False, pieces=self.pieces)
+
     def _levels(self, size: int) -> TwoLevel:
-        rail = replace(self, group=1, pieces=1)
-        return TwoLevel(size=size, inside=named("direct"), across=rail, pieces=self.pieces)
+        return TwoLevel(
+            size=size, inside=named("direct"), across=InSwitch(owners=False), pieces=self.pieces
+        )

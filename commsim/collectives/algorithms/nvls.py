@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from commsim.collectives.algorithm import Algorithm, Cost
 from commsim.collectives.collective import Collective
-from commsim.collectives.in_switch import OPERATIONS, cost_through_switch, through_switch
+from commsim.collectives.in_switch import InSwitch
 from commsim.collectives.schedule import Schedule
 
 
@@ -23,15 +23,15 @@ class Nvls(Algorithm):
     """One switch, vertex n; each channel sends `pieces` pieces, so that its legs overlap."""
 
     pieces: int = 4
-    operations: ClassVar[frozenset[str]] = OPERATIONS
+    operations: ClassVar[frozenset[str]] = InSwitch.operations
 
     def schedule(self, collective: Collective, n: int, channels: int = 1) -> Schedule:
         self.check(collective)
-        return through_switch(collective, n, channels, self.pieces, owners=True)
+        return InSwitch(owners=True, pieces=self.pieces).schedule(collective, n, channels)
 
     def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
         """2 rounds and (1 + 1/pieces) (S + S/n) for all_reduce, 1 round and S + S/n/pieces for its
         halves; all_reduce in several pieces only about so.
         """
         self.check(collective)
-        return cost_through_switch(collective, n, channels, self.pieces, owners=True)
+        return InSwitch(owners=True, pieces=self.pieces).cost(collective, n, channels)
