@@ -125,7 +125,7 @@ def _latest(clocks: NDArray[np.int32], row: Ints, size: Ints) -> NDArray[np.int3
     maximum.reduceat along the first axis.
     """
     start = np.cumsum(size) - size
-    latest = clocks[row[start]]
+    latest: NDArray[np.int32] = clocks[row[start]]
     for step in range(1, int(size.max())):
         more = np.flatnonzero(size > step)
         latest[more] = np.maximum(latest[more], clocks[row[start[more] + step]])

@@ -12,7 +12,7 @@ from commsim.collectives.verify import verify
 from commsim.errors import CollectiveError, UnknownNameError
 
 SERVED = [(n, o) for n in names() for o in sorted(algorithm(n).operations)]
-IN_STEP = ("chain", "direct", "pairwise", "recursive_doubling", "ring")
+IN_STEP = ("direct", "pairwise", "recursive_doubling", "ring")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 SIZES = (0, 1, 1000, 1 << 16)  # nothing, one byte, does not divide, divides by powers of two
 

@@ -14,54 +14,39 @@ from typing import ClassVar
 import numpy as np
 
 from commsim.collectives.algorithm import Algorithm, Cost
-from commsim.collectives.builder import NONE, Builder
+from commsim.collectives.builder import NONE
 from commsim.collectives.chunks import Chunks, cut
 from commsim.collectives.collective import Collective
 from commsim.collectives.schedule import Schedule
+from commsim.collectives.trees import tree_schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain(Algorithm):
-    """A chain from the root in the order of the positions; each channel sends `pieces` pieces."""
+    """A chain from the root in the order of the positions; each channel sends `pieces` pieces, of
+    which a connection holds `slots` (None: any number).
+    """
 
     pieces: int = 4
+    slots: int | None = None
     operations: ClassVar[frozenset[str]] = frozenset({"broadcast", "reduce"})
 
     def schedule(self, collective: Collective, n: int, channels: int = 1) -> Schedule:
         chunks = self._chunks(collective, n, channels)
-        assert chunks.root is not None
-        builder = Builder(chunks)
-        channel = np.arange(channels)
-        summing = collective.operation == "reduce"
-        hops = n - 1
-        sent = np.full((hops, self.pieces, channels), NONE)
-        for piece in range(self.pieces):
-            for hop in range(hops):
-                # Hops count from where the data starts: the root, or the rank farthest from it.
-                near = chunks.root + (hops - hop if summing else hop)
-                far = near + (-1 if summing else 1)
-                sent[hop, piece] = builder.append(
-                    near % n,
-                    far % n,
-                    channel * self.pieces + piece,
-                    reduces=summing,
-                    after=(
-                        sent[hop - 1, piece] if hop else NONE,
-                        sent[hop, piece - 1] if piece else NONE,
-                    ),
-                    channel=channel,
-                    round=hop + piece,
-                )
-        return builder.build()
+        parents = (np.arange(n) - 1) % n
+        parents[chunks.root] = NONE
+        return tree_schedule(chunks, np.tile(parents, (channels, 1)), self.slots)
 
     def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
-        """n - 2 + pieces rounds of a piece each: the first piece leads all others by one hop."""
-        chunks = self._chunks(collective, n, channels)
-        piece = chunks.nbytes.reshape(channels, self.pieces).sum(axis=0)
-        rounds = n - 2 + self.pieces
-        # In round t the pieces t - (n - 2) to t are under way.
-        moving = [piece[max(0, t - n + 2) : t + 1].max() for t in range(rounds)]
-        return Cost(rounds=rounds, nbytes=float(sum(moving)))
+        """n - 1 hops of the first piece, and the other pieces right behind it; neglects the wait
+        for slots.
+        """
+        piece = self._chunks(collective, n, channels).nbytes.reshape(channels, -1).sum(axis=0)
+        return Cost(
+            rounds=n - 1,
+            nbytes=float((n - 2) * piece[0] + piece.sum()),
+            exact=self.slots is None,
+        )
 
     def _chunks(self, collective: Collective, n: int, channels: int) -> Chunks:
         self.check(collective)
