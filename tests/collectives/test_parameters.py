@@ -9,6 +9,7 @@ from commsim.collectives.algorithms.collnet import CollNet
 from commsim.collectives.algorithms.grouped import Grouped
 from commsim.collectives.algorithms.hierarchical import Hierarchical
 from commsim.collectives.algorithms.nvls import Nvls
+from commsim.collectives.algorithms.nvls_tree import NvlsTree
 from commsim.collectives.collective import Collective
 from commsim.collectives.verify import verify
 from commsim.engine import compiled
@@ -27,6 +28,8 @@ EXACT: tuple[Algorithm, ...] = (
     Hierarchical(group=3, inside=Nvls(pieces=2), across=Nvls(pieces=1)),
 )
 ABOUT: tuple[Algorithm, ...] = (
+    NvlsTree(pieces=1),
+    NvlsTree(group=4, pieces=8),
     CollNet(group=4, pieces=8),
     Hierarchical(group=4, pieces=3),
     Nvls(pieces=3),
