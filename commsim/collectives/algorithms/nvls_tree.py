@@ -1,10 +1,10 @@
 """NVLS tree: the switch of every node sums and copies, double binary trees join the nodes.
 
 Every rank heads a share: it takes its node's sum of it from the switch, adds it up the trees of its
-rail and down again, half over each, and hands the result back to the switch for all. Of its node
-rank it needs S + S/group on NVLink, of the network about 2 S/group, in 2 log2 of the number of
-nodes hops: it wins over rings on many nodes. Sources: Klenk, Jiang, Thorson and Dennison, "An
-in-network architecture for accelerating shared-memory multiprocessor collectives", ISCA 2020,
+rail and down again, half over each, and hands the result back to the switch for all. A rank moves
+S + S/group over NVLink and at most 2 S/group over the network, in 2 log2 of the number of nodes
+hops: it wins over rings on many nodes. Sources: Klenk, Jiang, Thorson and Dennison, "An in-network
+architecture for accelerating shared-memory multiprocessor collectives", ISCA 2020,
 doi:10.1109/ISCA45697.2020.00085; Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth
 broadcast, reduction and scan", Parallel Computing 35(12), 2009, doi:10.1016/j.parco.2009.09.001.
 """
