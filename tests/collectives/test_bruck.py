@@ -10,8 +10,12 @@ from commsim.collectives.collective import Collective
     ("operation", "n", "rounds", "blocks"),
     # Bruck et al. 1997: ceil(lg n) rounds; n - 1 blocks in all_gather, and n/2 lg n in all_to_all
     # if n is a power of two. The distances 1 to 4 have 1 + 1 + 2 + 1 one bits.
-    [("all_gather", 8, 3, 7), ("all_gather", 5, 3, 4), ("all_to_all", 8, 3, 12)]
-    + [("all_to_all", 5, 3, 5)],
+    [
+        ("all_gather", 8, 3, 7),
+        ("all_gather", 5, 3, 4),
+        ("all_to_all", 8, 3, 12),
+        ("all_to_all", 5, 3, 5),
+    ],
 )
 def test_rounds_and_bytes(operation: str, n: int, rounds: int, blocks: int) -> None:
     collective = Collective(operation, 80 * n)
