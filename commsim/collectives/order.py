@@ -56,17 +56,23 @@ def levels(schedule: Schedule) -> Levels:
 def unordered(schedule: Schedule, at: Levels, first: Ints, second: Ints) -> NDArray[np.bool_]:
     """For pairs of ops: whether the second can start before the first is done."""
     count, start = len(schedule), schedule.wait_start
-    waits = np.repeat(np.arange(count), np.diff(start)) * count + schedule.waits
-    loose = ~np.isin(second * count + first, waits)
+    waits = np.sort(np.repeat(np.arange(count), np.diff(start)) * count + schedule.waits)
+    loose = ~_found(waits, second * count + first)
     asked = np.flatnonzero(loose & (at.level[first] < at.level[second]))
     # Most of these have a single op between them; clocks are for the rest.
     asker = np.repeat(asked, np.diff(start)[second[asked]])
     between = schedule.waits[_ranges(start[second[asked]], start[second[asked] + 1])]
-    loose[asker[np.isin(between.astype(np.int64) * count + first[asker], waits)]] = False
+    loose[asker[_found(waits, between.astype(np.int64) * count + first[asker])]] = False
     asked = asked[loose[asked]]
     if len(asked):
         loose[asked] = ~_reaches(at, first[asked], second[asked])
     return loose
+
+
+def _found(ordered: Ints, values: Ints) -> NDArray[np.bool_]:
+    """Which values occur in an ordered array."""
+    ends = np.append(ordered, -1)
+    return np.asarray(ends[np.searchsorted(ordered, values)] == values)
 
 
 def _reaches(at: Levels, first: Ints, second: Ints) -> NDArray[np.bool_]:
