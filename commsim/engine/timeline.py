@@ -1,4 +1,4 @@
-"""When everything happened: the times of played schedules, and what they say about ranks and links.
+"""When everything happened: played collectives together, and what they say about links.
 
 All times are s from the moment at which the simulation begins.
 """
@@ -9,15 +9,24 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from commsim.collectives.collective import Collective, bus_factor
 from commsim.collectives.schedule import Op
 from commsim.engine.conditions import Conditions
-from commsim.engine.network import Floats, Laid, Network
-from commsim.engine.plan import Change, Times
-from commsim.units import Bytes, BytesPerSecond, Seconds
+from commsim.engine.critical_path import CriticalPath, critical_path
+from commsim.engine.network import Floats, Network
+from commsim.engine.plan import Change
+from commsim.engine.played import Played
+from commsim.engine.watchdog import Report, watchdog
+from commsim.errors import UnknownNameError
+from commsim.units import Bytes, Seconds
+
+__all__ = ["Played", "Span", "Timeline"]
+
+MOST = 50
+"""Links and reports in full in `to_dict`; of the rest the number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,88 +51,6 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Played:
-    """One collective as it was played.
-
-    asked: when its first rank may begin. joined: when each vertex really took part, after its
-    delay and the launch. ranks: the global rank of each position. multiplicity: how many equal
-    transfers one op stands for (1 unless folded).
-    """
-
-    collective: Collective
-    ranks: tuple[int, ...]
-    laid: Laid
-    times: Times
-    asked: Seconds
-    joined: Floats
-    launch: Seconds
-    algorithm: str
-    protocol: str
-    multiplicity: int = 1
-    notes: tuple[str, ...] = ()
-
-    @property
-    def n(self) -> int:
-        """Ranks in the group, folded or not."""
-        return len(self.ranks)
-
-    @cached_property
-    def end(self) -> Seconds:
-        """When the last byte arrived; inf if some never did."""
-        arrived = self.times.arrived
-        if self.times.stalled:
-            return math.inf
-        return float(arrived.max(initial=float(self.joined[: self.n].max(initial=self.asked))))
-
-    @property
-    def duration(self) -> Seconds:
-        """s from `asked` to `end`."""
-        return self.end - self.asked
-
-    @property
-    def bus_bandwidth(self) -> BytesPerSecond:
-        """nccl-tests' busbw in bytes/s."""
-        factor = bus_factor(self.collective.operation, self.n)
-        return self.collective.nbytes * factor / self.duration if self.duration > 0 else math.inf
-
-    @cached_property
-    def finished(self) -> Floats:
-        """Per vertex, when its last op was over: sent by it, or arrived there; inf if never."""
-        schedule, times = self.laid.schedule, self.times
-        last = self.joined.copy()
-        sent = np.where(np.isnan(times.sent), np.inf, times.sent)
-        arrived = np.where(np.isnan(times.arrived), np.inf, times.arrived)
-        np.maximum.at(last, schedule.source, sent)
-        np.maximum.at(last, schedule.destination, arrived)
-        return last
-
-    @cached_property
-    def transferring(self) -> Floats:
-        """Per vertex, s in which at least one of its transfers was under way (software included)."""
-        schedule, times = self.laid.schedule, self.times
-        over = np.where(np.isnan(times.arrived), times.begun, times.arrived)
-        moves = (schedule.source != schedule.destination) & ~np.isnan(over)
-        ends = np.concatenate([schedule.source[moves], schedule.destination[moves]])
-        begin = np.tile(times.ready[moves], 2)
-        over = np.tile(over[moves], 2)
-        order = np.lexsort((begin, ends))
-        ends, begin, over = ends[order], begin[order], over[order]
-        busy = np.zeros(schedule.vertices)
-        if len(ends):
-            # Per vertex the latest end so far: what begins before it adds only what lies beyond.
-            first = np.append(True, ends[1:] != ends[:-1])
-            lift = np.cumsum(first) * (float(over.max()) + 1.0)
-            latest = np.maximum.accumulate(over + lift) - lift
-            before = np.where(first, -np.inf, np.concatenate([[0.0], latest[:-1]]))
-            np.add.at(busy, ends, np.maximum(0.0, over - np.maximum(begin, before)))
-        return busy
-
-    def name_of(self, vertex: int) -> int | str:
-        """A position's rank, or a switch's name."""
-        return self.ranks[vertex] if vertex < self.n else f"switch{vertex - self.n}"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Timeline:
     """Everything that was played together on one network.
 
@@ -142,6 +69,11 @@ class Timeline:
         """s from the first collective's start to the last one's end; inf if one never ends."""
         start = min(p.asked for p in self.played)
         return max(p.end for p in self.played) - start
+
+    @property
+    def stalled(self) -> bool:
+        """Whether some collective never ends."""
+        return any(math.isinf(p.end) for p in self.played)
 
     @property
     def spans(self) -> Iterator[Span]:
@@ -173,6 +105,16 @@ class Timeline:
         return total
 
     @cached_property
+    def _link(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.network.links)}
+
+    def bytes_of(self, link: str) -> float:
+        """Bytes that passed over the link of that name; UnknownNameError if there is none."""
+        if link not in self._link:
+            raise UnknownNameError("link", link, self.link_utilization)
+        return float(self.link_bytes[self._link[link]])
+
+    @cached_property
     def link_utilization(self) -> dict[str, float]:
         """Share of each used link's time that its bytes needed, the hottest link first."""
         span = self._busy_span
@@ -188,3 +130,90 @@ class Timeline:
     def _busy_span(self) -> Seconds:
         ends = [float(np.nanmax(p.times.sent, initial=p.asked)) for p in self.played]
         return max(ends) - min(p.asked for p in self.played)
+
+    def critical_path(self, collective: int = 0) -> CriticalPath:
+        """What the end of a collective hung on."""
+        return critical_path(self.played[collective], self.network, self.link_bytes)
+
+    @cached_property
+    def watchdog(self) -> tuple[tuple[Report, ...], ...]:
+        """Per collective, which ranks report a time-out."""
+        return tuple(
+            watchdog(
+                each,
+                self.network,
+                timeout=self.conditions.watchdog,
+                deaths=self.conditions.deaths,
+                changes=self.changes,
+            )
+            for each in self.played
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-able figures, keys with a unit suffix; None where no finite number exists.
+
+        Links: the hottest first. Ranks for which others stand (folded ones) are left out.
+        """
+        capacity, used = self.network.capacity, self.link_utilization
+        return {
+            "duration_s": _finite(self.duration),
+            "collectives": [self._collective(i) for i in range(len(self.played))],
+            "links": [
+                {
+                    "name": name,
+                    "bytes": self.bytes_of(name),
+                    "utilization": share,
+                    "capacity_bytes_per_s": _finite(float(capacity[self._link[name]])),
+                }
+                for name, share in list(used.items())[:MOST]
+            ],
+            "links_left_out": max(0, len(used) - MOST),
+            "notes": list(self.notes),
+        }
+
+    def _collective(self, number: int) -> dict[str, Any]:
+        each, reports = self.played[number], self.watchdog[number]
+        path = self.critical_path(number)
+        return {
+            "operation": each.collective.operation,
+            "size_bytes": each.collective.nbytes,
+            "n_ranks": each.n,
+            "algorithm": each.algorithm,
+            "protocol": each.protocol,
+            "start_s": each.asked,
+            "end_s": _finite(each.end),
+            "duration_s": _finite(each.duration),
+            "bus_bandwidth_bytes_per_s": _finite(each.bus_bandwidth),
+            "critical_path_s": path.totals if path.steps else None,
+            "ranks": [
+                {
+                    "rank": each.ranks[p],
+                    "arrival_s": _finite(float(each.joined[p])),
+                    "end_s": _finite(float(each.finished[p])),
+                    "transferring_s": float(each.transferring[p]),
+                }
+                for p in np.flatnonzero(each.taking_part[: each.n]).tolist()
+            ],
+            "watchdog": [_report(r) for r in reports[:MOST]],
+            "watchdog_left_out": max(0, len(reports) - MOST),
+            "notes": list(each.notes),
+        }
+
+
+def _report(report: Report) -> dict[str, Any]:
+    return {
+        "rank": report.rank,
+        "time_s": report.time,
+        "waits_for": report.waits_for,
+        "op": report.op,
+        "op_bytes": report.nbytes,
+        "channel": report.channel,
+        "cause": report.cause.kind,
+        "cause_in": report.cause.who,
+        "chain": list(report.chain),
+        "text": str(report),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,201 @@
+"""What the end of a collective hung on: from its last arrival back to its beginning, op by op.
+
+An op becomes ready with the last of what it must have: an op that it waits for (sent, if both have
+one source; else arrived), or an end that joins. Following that one back from the op that arrived
+last gives stretches of time without gap or overlap from `asked` to `end`: what is not on the path
+could have taken longer without harm.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from commsim.engine.network import Floats, Network
+from commsim.engine.played import Played
+from commsim.units import Bytes, Seconds, format_size, format_time
+
+KINDS = ("launch", "late", "software", "transfer", "latency")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """An op on the path. `after`: the op that let it begin, `known_at` that end of its own which
+    knew that one done; both None where an end's joining let it begin (`known_at` alone: where the
+    waited-for op shares no end with it).
+
+    link: of the links on its way the one that all transfers together kept busiest; None without
+    links. That one link set its rate is likely, not certain: the shares of every instant are not
+    kept. alone: s from `begun` to `sent` if its healthy way had carried nothing else.
+    """
+
+    op: int
+    source: int | str
+    destination: int | str
+    channel: int
+    round: int
+    nbytes: Bytes
+    after: int | None
+    known_at: int | str | None
+    link: str | None
+    alone: Seconds
+
+    def __str__(self) -> str:
+        return (
+            f"op {self.op} ({format_size(self.nbytes)} from {self.source} to {self.destination}, "
+            f"channel {self.channel}, round {self.round})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One stretch of the path.
+
+    launch, late: `who` had not joined yet, by the launch that all need and by what came on top.
+    software, transfer, latency: of `move`, at the vertex `who` (latency: at its receiver).
+    """
+
+    kind: str
+    begin: Seconds
+    end: Seconds
+    who: int | str
+    move: Move | None = None
+
+    @property
+    def duration(self) -> Seconds:
+        """s from `begin` to `end`."""
+        return self.end - self.begin
+
+    def __str__(self) -> str:
+        what = f"{format_time(self.duration)} {self.kind}"
+        if self.move is None:
+            return f"{what} of {self.who}"
+        over = ""
+        if self.kind == "transfer" and self.move.link is not None:
+            over = f" over {self.move.link} (alone: {format_time(self.move.alone)})"
+        return f"{what}: {self.move}{over}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticalPath:
+    """The steps in the order of time; none if the collective never ends."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def totals(self) -> dict[str, Seconds]:
+        """s of each kind; together the collective's duration."""
+        return {kind: math.fsum(s.duration for s in self.steps if s.kind == kind) for kind in KINDS}
+
+    @property
+    def shared(self) -> Seconds:
+        """s of `transfer` that came from sharing links with others, or from broken links."""
+        moves = [(s, s.move) for s in self.steps if s.kind == "transfer" and s.move is not None]
+        return math.fsum(max(0.0, s.duration - move.alone) for s, move in moves)
+
+
+def critical_path(played: Played, network: Network, link_bytes: Floats) -> CriticalPath:
+    """The critical path of one collective; link_bytes: what each link carried in all."""
+    if math.isinf(played.end):
+        return CriticalPath(steps=())
+    walk = _Walk(played, network, link_bytes)
+    walk.go()
+    return CriticalPath(steps=tuple(reversed(walk.steps)))
+
+
+class _Walk:
+    """Goes back through the ops, and collects steps that each end where the next one begins."""
+
+    def __init__(self, played: Played, network: Network, link_bytes: Floats) -> None:
+        self.played = played
+        self.network = network
+        with np.errstate(divide="ignore", invalid="ignore"):  # a link that never worked
+            self.pace = 1 / network.capacity
+            self.load = np.nan_to_num(link_bytes * self.pace)
+        self.reached = played.end
+        self.steps: list[Step] = []
+
+    def go(self) -> None:
+        arrived = self.played.times.arrived
+        if len(arrived) == 0 or arrived.max() < self.played.end:
+            self.join(int(self.played.joined[: self.played.n].argmax()))
+            return
+        op: int | None = int(arrived.argmax())
+        arrives = True
+        while op is not None:
+            op, arrives = self.back(op, arrives)
+
+    def back(self, op: int, arrives: bool) -> tuple[int | None, bool]:
+        """Adds the op's steps, from `sent` or `arrived` back to `ready`. The op that let it begin,
+        and whether that had to arrive; None at the beginning.
+        """
+        schedule, times = self.played.laid.schedule, self.played.times
+        source, destination = int(schedule.source[op]), int(schedule.destination[op])
+        waits = schedule.waits[schedule.wait_start[op] : schedule.wait_start[op + 1]]
+        own = schedule.source[waits] == source
+        done = np.where(own, times.sent[waits], times.arrived[waits])
+        last = int(done.argmax()) if len(waits) else None
+        late = max((source, destination), key=lambda v: float(self.played.joined[v]))
+        if last is not None and done[last] <= self.played.joined[late]:
+            last = None
+        before = None if last is None else int(waits[last])
+        move = self.move(op, before)
+        if arrives:
+            self.step("latency", times.sent[op], destination, move)
+        self.step("transfer", times.begun[op], source, move)
+        self.step("software", times.ready[op], source, move)
+        if last is None:
+            self.join(late)
+        return before, last is not None and not own[last]
+
+    def join(self, vertex: int) -> None:
+        """Adds what came before a vertex took part."""
+        self.step("late", self.played.asked + self.played.launch, vertex)
+        self.step("launch", self.played.asked, vertex)
+
+    def step(self, kind: str, begin: Seconds, vertex: int, move: Move | None = None) -> None:
+        if begin < self.reached:
+            self.steps.append(
+                Step(
+                    kind=kind,
+                    begin=float(begin),
+                    end=self.reached,
+                    who=self.played.name_of(vertex),
+                    move=move,
+                )
+            )
+            self.reached = float(begin)
+
+    def move(self, op: int, after: int | None) -> Move:
+        row, ways = self.played.laid.schedule[op], self.played.laid.ways
+        way = int(self.played.laid.way[op])
+        crossed = slice(ways.start[way], ways.start[way + 1])
+        links = ways.crossing[crossed]
+        busiest = int(links[self.load[links].argmax()]) if len(links) else None
+        seconds = ways.weight[crossed] * self.pace[links]
+        alone = row.nbytes * max(1 / float(ways.limit[way]), float(seconds.max(initial=0.0)))
+        name = self.played.name_of
+        known = None if after is None else self.known_at(op, after)
+        return Move(
+            op=op,
+            source=name(row.source),
+            destination=name(row.destination),
+            channel=row.channel,
+            round=row.round,
+            nbytes=row.nbytes,
+            after=after,
+            known_at=None if known is None else name(known),
+            link=None if busiest is None else self.network.links[busiest],
+            alone=alone,
+        )
+
+    def known_at(self, op: int, after: int) -> int | None:
+        """The end that two ops share: where the first is sent from, else where it arrives."""
+        schedule = self.played.laid.schedule
+        ends = (int(schedule.source[op]), int(schedule.destination[op]))
+        first, second = int(schedule.source[after]), int(schedule.destination[after])
+        if first == ends[0]:
+            return first
+        return next((v for v in (second, first) if v in ends), None)
