@@ -77,5 +77,5 @@ class ConditionError(CommsimError, ValueError):
     """A disturbance that cannot be simulated: a negative delay, a rank that does not exist."""
 
 
-class StallError(CommsimError, RuntimeError):
+class TimeLimitError(CommsimError, TimeoutError):
     """A simulation that was stopped before its end: its time limit is over."""

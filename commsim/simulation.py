@@ -22,25 +22,24 @@ from commsim.collectives.algorithms.send_recv import SendRecv
 from commsim.collectives.catalogue import algorithm as find_algorithm
 from commsim.collectives.collective import Collective
 from commsim.collectives.schedule import Schedule
-from commsim.cost.cost import Pace
 from commsim.cost.profile import Profile
 from commsim.engine import compiled
 from commsim.engine.cluster_network import ClusterNetwork
-from commsim.engine.conditions import Conditions, Traffic
-from commsim.engine.network import Floats, Laid, lay
-from commsim.engine.plan import Part, Times, make_plan
-from commsim.engine.timeline import Played, Timeline
+from commsim.engine.conditions import Conditions, LinkFault, Traffic
+from commsim.engine.network import Floats, Laid, Network, lay
+from commsim.engine.nic_choice import ChosenNics
+from commsim.engine.pacing import Tuning, paced, tuned
+from commsim.engine.plan import Part, make_plan
+from commsim.engine.played import Played
+from commsim.engine.timeline import Timeline
 from commsim.errors import CollectiveError, ConditionError
 from commsim.libraries.carry_out import carry_out
 from commsim.libraries.library import Library
-from commsim.prediction import PACES, Prediction, predict
+from commsim.libraries.nccl.schedules import Carried
+from commsim.prediction import PACES, predict
 from commsim.topology.cluster import Cluster
-from commsim.topology.placement import place
+from commsim.topology.node import without_nics
 from commsim.units import Seconds
-
-CLOSE = 1e-3
-"""How near the closed form an operation alone comes, as a share of its time."""
-TRIES = 8
 
 Asked = Collective | tuple[Collective, Seconds]
 Watch = Callable[[int, int, Seconds], None]
@@ -90,12 +89,45 @@ def simulate(
     asked = [collective] if isinstance(collective, Collective | tuple) else list(collective)
     if not asked:
         raise CollectiveError("simulate: no collective given; name at least one")
+    cluster, conditions, notes = _without_dead_nics(cluster, conditions)
     rules = _Rules(
         cluster=cluster, library=library, profile=profile, algorithm=algorithm, channels=channels,
         routing=routing, seed=seed, fold=fold and conditions.healthy and len(asked) == 1,
     )  # fmt: skip
     jobs = [rules.job(*(a if isinstance(a, tuple) else (a, 0.0))) for a in asked]
-    return _play(jobs, rules, conditions, watch)
+    return _play(jobs, rules, conditions, watch, notes)
+
+
+def _without_dead_nics(
+    cluster: Cluster, conditions: Conditions
+) -> tuple[Cluster, Conditions, tuple[str, ...]]:
+    """The cluster without NICs that are dead from the beginning, and the other conditions.
+
+    A library finds out when it starts, and then does without: channels are the same on every
+    machine, so a NIC that one machine lacks is left idle on all.
+    """
+    site, wiring = cluster.site, cluster.wiring
+    leaf = {cable.source: cable.target for cable in wiring.cables}
+    dead: dict[int, str] = {}
+    others = []
+    for fault in conditions.faults:
+        found = [
+            i
+            for host in range(cluster.nodes if fault.dead else 0)
+            for i in range(len(site.nics))
+            if fault.means(site.nic(host, i)) or fault.means(leaf.get(site.nic(host, i), ""))
+        ]
+        dead |= dict.fromkeys(found, fault.link)
+        if not found:
+            others.append(fault)
+    if not dead:
+        return cluster, conditions, ()
+    node = without_nics(cluster.node, dead)
+    notes = tuple(
+        f"{why} is dead from the beginning: {site.nics[i]} is not used on any machine"
+        for i, why in dead.items()
+    )
+    return replace(cluster, node=node), replace(conditions, faults=tuple(others)), notes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +149,11 @@ class _Rules:
             cluster=self.cluster, ranks=ranks, routing=self.routing, seed=self.seed
         )
 
+    @property
+    def ideal(self) -> Cluster:
+        """The cluster with a fabric that lacks nothing."""
+        return replace(self.cluster, fabric=replace(self.cluster.fabric, oversubscription=1.0))
+
     def job(self, collective: Collective, start: Seconds) -> _Job:
         """A collective on the links at its pace."""
         if not 0 <= start < np.inf:
@@ -125,28 +162,42 @@ class _Rules:
             )
         p = predict(collective, self.cluster, self.library, self.profile)
         pace = PACES[p.library.name](
-            collective, self.cluster, p.choice.chosen, p.choice.facts, p.profile
+            collective, self.ideal, p.choice.chosen, p.choice.facts, p.profile
         )
         ranks = collective.ranks or tuple(range(p.n_ranks))
         network, notes = self.network(collective.ranks), list(p.notes)
+        multiplicity = 1
         if self.algorithm is None:
-            carried = carry_out(collective, p.choice, fold=self.fold)
-            schedule = carried.algorithm.schedule(collective, p.n_ranks, carried.channels)
-            laid = _tuned(schedule, network, pace)
+            carried = carry_out(collective, p.choice, self.cluster, fold=self.fold)
+            laid = tuned(
+                carried.schedule,
+                _chosen(network, carried),
+                _chosen(ClusterNetwork(cluster=self.ideal, ranks=collective.ranks), carried),
+                pace,
+            )
             name, protocol, multiplicity = p.algorithm, p.protocol, carried.multiplicity
             if multiplicity > 1:
                 notes.append(f"folded: {multiplicity} equal channels are played as one")
         else:
             schedule = _own(self.algorithm, collective, p.n_ranks, self.channels)
-            laid = _paced(lay(schedule, network), network, pace, 1.0, 1.0)
-            name = self.algorithm if isinstance(self.algorithm, str) else (
-                type(self.algorithm).__name__.lower()
+            laid = paced(lay(schedule, network), network, pace, Tuning())
+            name = (
+                self.algorithm
+                if isinstance(self.algorithm, str)
+                else (type(self.algorithm).__name__.lower())
             )
-            protocol, multiplicity = p.protocol, 1
+            protocol = p.protocol
         return _Job(
             collective=collective, start=start, ranks=ranks, laid=laid, launch=pace.launch,
             algorithm=name, protocol=protocol, multiplicity=multiplicity, notes=tuple(notes),
         )  # fmt: skip
+
+
+def _chosen(network: ClusterNetwork, carried: Carried) -> Network:
+    """The network with the NICs that the library takes."""
+    if not network.cluster.node.nics:
+        return network
+    return ChosenNics(base=network, exits=carried.exits, rails=carried.rails, ports=carried.ports)
 
 
 def _own(
@@ -156,80 +207,30 @@ def _own(
     if isinstance(algorithm, Schedule):
         if algorithm.chunks.n != n:
             raise CollectiveError(
-                f"{collective.operation}: the schedule is for {algorithm.chunks.n} ranks, the group "
-                f"has {n}"
+                f"{collective.operation}: the schedule is for {algorithm.chunks.n} ranks, the "
+                f"group has {n}"
             )
         return algorithm
     chosen = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
     return chosen.schedule(collective, n, channels)
 
 
-# ---- pace ----
-
-
-def _paced(
-    laid: Laid, network: ClusterNetwork, pace: Pace, stretch: float, hops: float
-) -> Laid:
-    """The ways with what software adds: bytes take `stretch` times their time on a link of which
-    data gets its share; each hop takes `hops` times the profile's.
-    """
-    ways = laid.ways
-    over_network = network.over_network[ways.crossing]
-    share = np.where(over_network, pace.net_share, pace.local_share)
-    crossed = np.diff(ways.start) > 0
-    far = np.zeros(len(ways), dtype=np.bool_)
-    far[np.repeat(np.arange(len(ways)), np.diff(ways.start))[over_network]] = True
-    hop = np.where(far, pace.net_hop, pace.local_hop) * crossed * hops
-    return replace(
-        laid, ways=replace(ways, weight=ways.weight * stretch / share, latency=hop)
-    )
-
-
-def _tuned(schedule: Schedule, network: ClusterNetwork, pace: Pace) -> Laid:
-    """The schedule at the pace with which it takes, alone on the ideal cluster, what it should."""
-    real, ideal = lay(schedule, network), network.ideal
-    alone = real if ideal is network else lay(schedule, ideal)
-    body = pace.duration - pace.launch
-
-    def time(stretch: float, hops: float) -> Seconds:
-        paced = _paced(alone, ideal, pace, stretch, hops)
-        return float(_alone(paced, ideal).arrived.max(initial=0.0))
-
-    bytes_alone = time(1.0, 0.0)
-    stretch = pace.transfer / bytes_alone if bytes_alone > 0 and pace.transfer > 0 else 1.0
-    low, at_low = 0.0, bytes_alone * stretch
-    if at_low >= body:  # the closed form hides all hops
-        return _paced(real, network, pace, stretch * body / at_low if at_low else 1.0, 0.0)
-    hops = 1.0
-    for _ in range(TRIES):
-        found = time(stretch, hops)
-        if abs(found - body) <= CLOSE * body or found <= at_low:
-            break
-        # The time grows with the hops' convexly: a secant from below does not overshoot for long.
-        hops, low, at_low = (
-            low + (body - at_low) * (hops - low) / (found - at_low),
-            *((hops, found) if found < body else (low, at_low)),
-        )
-    return _paced(real, network, pace, stretch, hops)
-
-
-def _alone(laid: Laid, network: ClusterNetwork) -> Times:
-    vertices = laid.schedule.vertices
-    part = Part(laid=laid, start=np.zeros(vertices), death=np.full(vertices, np.inf))
-    return compiled.play(make_plan([part], network.capacity))
-
-
 # ---- playing ----
 
 
 def _play(
-    jobs: Sequence[_Job], rules: _Rules, conditions: Conditions, watch: Watch | None
+    jobs: Sequence[_Job],
+    rules: _Rules,
+    conditions: Conditions,
+    watch: Watch | None,
+    notes: tuple[str, ...],
 ) -> Timeline:
     _check(conditions, rules.cluster)
     network = rules.network(None)
-    parts = [_part(job, conditions, network) for job in jobs]
+    parts = [_part(job, conditions) for job in jobs]
     others = [_other(t, rules) for t in conditions.traffic]
-    changes = [c for fault in conditions.faults for c in fault.changes(network)]
+    faults = [*_slow_links(conditions, rules.cluster), *conditions.faults]
+    changes = [c for fault in faults for c in fault.changes(network)]
     plan = make_plan([*parts, *others], network.capacity, changes)
     of = len(plan)
     times = compiled.play(plan, None if watch is None else lambda done, now: watch(done, of, now))
@@ -245,7 +246,7 @@ def _play(
             )
         )  # fmt: skip
         first = last
-    notes = tuple(dict.fromkeys(note for job in jobs for note in job.notes))
+    notes = tuple(dict.fromkeys([*notes, *(note for job in jobs for note in job.notes)]))
     return Timeline(
         played=tuple(played), network=network, changes=plan.changes, conditions=conditions,
         notes=notes,
@@ -269,7 +270,7 @@ def _check_rank(what: str, rank: int, cluster: Cluster) -> None:
         )
 
 
-def _part(job: _Job, conditions: Conditions, network: ClusterNetwork) -> Part:
+def _part(job: _Job, conditions: Conditions) -> Part:
     """The job under these conditions: who is late, slow or dies, and what jitters."""
     schedule, vertices = job.laid.schedule, job.laid.schedule.vertices
     late, death, slow = np.zeros(vertices), np.full(vertices, np.inf), np.ones(vertices)
@@ -280,7 +281,7 @@ def _part(job: _Job, conditions: Conditions, network: ClusterNetwork) -> Part:
             column[position] = values.get(rank, column[position])
     laid, extra = job.laid, None
     if conditions.slow:
-        laid = _slowed(laid, slow, network)
+        laid = _slowed(laid, slow)
     if conditions.jitter is not None:
         extra = conditions.jitter.draw(len(schedule))
     start = job.start + late
@@ -288,26 +289,32 @@ def _part(job: _Job, conditions: Conditions, network: ClusterNetwork) -> Part:
     return Part(laid=laid, start=start, death=death, extra=extra)
 
 
-def _slowed(laid: Laid, slow: Floats, network: ClusterNetwork) -> Laid:
-    """Ways of slow ranks: their hops and, at most, their rate go with the slower end."""
+def _slowed(laid: Laid, slow: Floats) -> Laid:
+    """Ways of slow ranks: hops and channels go with the slower end, as do the device's links."""
     schedule, ways = laid.schedule, laid.ways
     factor = np.ones(len(ways))
     factor[laid.way] = np.maximum(slow[schedule.source], slow[schedule.destination])
-    crossed = np.flatnonzero(np.diff(ways.start))
-    rate = np.full(len(ways), np.inf)
-    rate[crossed] = np.minimum.reduceat(
-        network.capacity[ways.crossing] / ways.weight, ways.start[crossed]
+    slower = replace(
+        ways,
+        latency=ways.latency * factor,
+        overhead=ways.overhead * factor,
+        limit=ways.limit / factor,
     )
-    limit = np.where(factor > 1, np.minimum(ways.limit, rate / factor), ways.limit)
-    return replace(
-        laid,
-        ways=replace(
-            ways,
-            latency=ways.latency * factor,
-            overhead=ways.overhead * factor,
-            limit=limit,
-        ),
-    )
+    return replace(laid, ways=slower)
+
+
+def _slow_links(conditions: Conditions, cluster: Cluster) -> list[LinkFault]:
+    """What slow ranks do to the links of their devices."""
+    return [
+        LinkFault(link="node{}/{}".format(*_device(cluster, rank)), share=1 / factor)
+        for rank, factor in conditions.slow.items()
+        if factor > 1
+    ]
+
+
+def _device(cluster: Cluster, rank: int) -> tuple[int, str]:
+    host, local = divmod(rank, cluster.gpus_per_node)
+    return host, cluster.node.gpus[local].name
 
 
 def _other(traffic: Traffic, rules: _Rules) -> Part:

@@ -385,7 +385,8 @@ def _point_to_point(
         each = f.nbytes / n
         f.peers_local, f.peers_remote = float(p - 1), float(n - p)
         f.local_bytes, f.self_bytes = each * (n - 1), each
-        f.net_bytes, f.net = each * (n - p), m.net
+        # Whoever sends, PXN or not, the root takes and gives through NICs of its own.
+        f.net_bytes, f.net = each * (n - p), m.one_nic
     else:
         f.peers_local, f.peers_remote = (1.0, 0.0) if p > 1 else (0.0, 0.0)
         f.local_bytes = f.nbytes if p > 1 else 0.0

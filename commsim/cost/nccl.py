@@ -89,14 +89,18 @@ def pace(
     }
     proto = f.protocol_name
     speed = k["simple.speed"] if proto == "simple" else k["speed"]
+    local, net = k["link"] * k[f"share.{proto}"], k["nic"] * k[f"nic.{proto}"]
+    if candidate.algorithm == "p2p":
+        local = k["share.p2p.ll"] * k["link"] if proto == "ll" else k["p2p.link"]
+        net = k["nic.shift"] if f.shift else k["nic.p2p"]
     return Pace(
         launch=dict(whole.breakdown)["launch"],
         duration=whole.duration,
         transfer=sum(float(v) for v in FORMULAS[candidate.algorithm](f, timeless).values()),
         local_hop=k[f"hop.{proto}"] * speed,
         net_hop=k[f"net.{proto}"] * k["net.speed"] + k["wire"],
-        local_share=min(1.0, k["link"] * k[f"share.{proto}"] * link_share(cluster, m)),
-        net_share=min(1.0, k["nic"] * k[f"nic.{proto}"]),
+        local_share=min(1.0, local * link_share(cluster, m)),
+        net_share=min(1.0, net),
     )
 
 

@@ -65,12 +65,21 @@ class LinkFault:
                 f"link {self.link}: share: expected 0 (failed) to 1 (whole), got {self.share}"
             )
 
+    @property
+    def dead(self) -> bool:
+        """Failed from the beginning."""
+        return self.share == 0 and self.time == 0
+
+    def means(self, name: str) -> bool:
+        """Whether a device, switch or link of that name is meant."""
+        return fnmatchcase(name, self.link)
+
     def changes(self, network: Network) -> tuple[Change, ...]:
         """What happens to each link that the name means; UnknownNameError if it means none."""
         found = [
             i
             for i, name in enumerate(network.links)
-            if any(fnmatchcase(part, self.link) for part in (name, *name.split(" -> ")))
+            if any(self.means(part) for part in (name, *name.split(" -> ")))
         ]
         if not found:
             ends = {end for name in network.links for end in name.split(" -> ")}

@@ -8,7 +8,8 @@ networks for which algorithms have closed forms.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from commsim.collectives.chunks import Ints
 from commsim.collectives.schedule import Schedule
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,6 +42,67 @@ class Ways:
         return len(self.latency)
 
 
+def blend(parts: Sequence[Ways]) -> Ways:
+    """Ways each of which goes evenly over the same way of every part; at the slowest latency."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        _together(parts, 1 / len(parts)),
+        latency=np.max([p.latency for p in parts], axis=0),
+        overhead=np.max([p.overhead for p in parts], axis=0),
+        limit=np.min([p.limit for p in parts], axis=0),
+    )
+
+
+def follow(first: Ways, second: Ways) -> Ways:
+    """Ways each of which goes all along the same way of both."""
+    return replace(
+        _together((first, second), 1.0),
+        latency=first.latency + second.latency,
+        overhead=first.overhead + second.overhead,
+        limit=np.minimum(first.limit, second.limit),
+    )
+
+
+def put(ways: Ways, at: Ints, others: Ways) -> Ways:
+    """The ways with those at some places replaced, in the order of `at`."""
+    source = np.arange(len(ways))
+    source[at] = len(ways) + np.arange(len(at))
+    size = np.concatenate([np.diff(ways.start), np.diff(others.start)])
+    begin = np.concatenate([ways.start[:-1], others.start[:-1] + ways.start[-1]])
+    start = np.concatenate([[0], np.cumsum(size[source])])
+    inside = np.arange(start[-1]) - np.repeat(start[:-1], size[source])
+    taken = np.repeat(begin[source], size[source]) + inside
+    return Ways(
+        start=start,
+        crossing=np.concatenate([ways.crossing, others.crossing])[taken],
+        weight=np.concatenate([ways.weight, others.weight])[taken],
+        latency=np.concatenate([ways.latency, others.latency])[source],
+        overhead=np.concatenate([ways.overhead, others.overhead])[source],
+        limit=np.concatenate([ways.limit, others.limit])[source],
+    )
+
+
+def _together(parts: Sequence[Ways], share: float) -> Ways:
+    """The links of all parts, way by way, each link once; the rest is the first part's."""
+    count = len(parts[0])
+    owner = np.concatenate([np.repeat(np.arange(count), np.diff(p.start)) for p in parts])
+    crossing = np.concatenate([p.crossing for p in parts])
+    weight = np.concatenate([p.weight for p in parts]) * share
+    order = np.lexsort((crossing, owner))
+    owner, crossing, weight = owner[order], crossing[order], weight[order]
+    new = np.ones(len(owner), dtype=np.bool_)
+    new[1:] = (owner[1:] != owner[:-1]) | (crossing[1:] != crossing[:-1])
+    first = np.flatnonzero(new)
+    sizes = np.bincount(owner[first], minlength=count)
+    return replace(
+        parts[0],
+        start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        crossing=crossing[first],
+        weight=np.add.reduceat(weight, first) if len(first) else weight,
+    )
+
+
 class Network(ABC):
     """Directed links with their capacity in bytes/s, and the ways over them."""
 
@@ -52,6 +115,11 @@ class Network(ABC):
     @abstractmethod
     def capacity(self) -> Floats:
         """Every link's bytes/s in its direction."""
+
+    @property
+    def over_network(self) -> Flags:
+        """Which links are cables of a fabric between machines; none unless it says so."""
+        return np.zeros(len(self.capacity), dtype=np.bool_)
 
     @abstractmethod
     def ways(

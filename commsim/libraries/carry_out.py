@@ -1,18 +1,28 @@
-"""From a library's choice to the algorithm, channels and orders that carry it out."""
+"""From a library's choice to the schedule that carries it out."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from commsim.collectives.collective import Collective
+from commsim.libraries import host_schedules as host
+from commsim.libraries.host import HostFacts
 from commsim.libraries.library import Choice
-from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl import schedules as nccl
+from commsim.libraries.nccl.facts import NcclFacts
+from commsim.libraries.nccl.plugin import seen
 from commsim.libraries.nccl.schedules import Carried
+from commsim.topology.cluster import Cluster
 
 
-def carry_out(collective: Collective, choice: Choice, *, fold: bool) -> Carried:
-    """The algorithm of the library's choice, on the positions of the group.
-
-    fold: equal channels as one.
-    """
-    assert isinstance(choice.facts, NcclFacts)
-    return nccl.carry_out(collective, choice.chosen, choice.facts, fold=fold)
+def carry_out(collective: Collective, choice: Choice, cluster: Cluster, *, fold: bool) -> Carried:
+    """The schedule on the positions of the group. fold: equal channels as one."""
+    facts = choice.facts
+    if isinstance(facts, HostFacts):
+        schedule = host.carry_out(collective, choice.chosen, facts, cluster)
+        return Carried(schedule=schedule, ports=facts.interfaces)
+    assert isinstance(facts, NcclFacts)
+    carried = nccl.carry_out(collective, choice.chosen, facts, fold=fold)
+    if seen(cluster.node, cluster.fabric.transport) is not cluster.node:
+        return replace(carried, exits=())  # a plugin's devices are several NICs
+    return carried

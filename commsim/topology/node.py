@@ -7,7 +7,8 @@ devices and links is the order in which NCCL would meet them, which decides its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from commsim.units import BytesPerSecond, Seconds
 
@@ -112,3 +113,15 @@ class NodeTopology:
     nvswitch: NvSwitch | None = None
     links: tuple[NodeLink, ...] = ()
     gpu_peer_access: bool | None = None
+
+
+def without_nics(node: NodeTopology, dead: Collection[int]) -> NodeTopology:
+    """The machine as a library sees it without some of its NICs (indices of node.nics)."""
+    kept = [nic for i, nic in enumerate(node.nics) if i not in dead]
+    gone = {name for nic in node.nics for name in (nic.name, nic.card)}
+    gone -= {name for nic in kept for name in (nic.name, nic.card)}
+    return replace(
+        node,
+        nics=tuple(replace(nic, index=i) for i, nic in enumerate(kept)),
+        links=tuple(k for k in node.links if gone.isdisjoint((k.source, k.target))),
+    )

@@ -2,6 +2,7 @@
 
 Each block travels once and straight to its rank, so it moves the fewest bytes of any all_to_all; no
 rank ever receives from two at a time. It wins for large blocks; many small ones pay a round each.
+reduce_scatter does the same, and adds what arrives.
 Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 MPICH", IJHPCA 19(1), 2005, doi:10.1177/1094342005051521.
 """
@@ -24,21 +25,23 @@ from commsim.collectives.schedule import Schedule
 class Pairwise(Algorithm):
     """A rank's next exchange waits until its last send and its last receive are done."""
 
-    operations: ClassVar[frozenset[str]] = frozenset({"all_to_all"})
+    operations: ClassVar[frozenset[str]] = frozenset({"all_to_all", "reduce_scatter"})
 
     def schedule(self, collective: Collective, n: int, channels: int = 1) -> Schedule:
         chunks = self._chunks(collective, n, channels)
         builder = Builder(chunks)
         position, channel = np.divmod(np.arange(n * channels), channels)
         last = np.full(n * channels, NONE)
-        for step in range(n):  # a rank's block for itself is a local copy, in round 0
+        sums = chunks.reduces
+        for step in range(int(sums), n):  # a block for oneself is a local copy, in round 0
             target = (position + step) % n
             came = last[(position - max(0, step - 1)) % n * channels + channel]
             last = builder.append(
                 position,
                 target,
                 target * channels + channel,
-                chunks.output + position * channels + channel,
+                chunks.output + (target if sums else position) * channels + channel,
+                reduces=sums,
                 after=(last, came),
                 channel=channel,
                 round=step,
@@ -47,7 +50,11 @@ class Pairwise(Algorithm):
 
     def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
         """n - 1 rounds of the largest block that moves in each, as if all went in step."""
-        pairs = self._chunks(collective, n, channels).pairs()
+        chunks = self._chunks(collective, n, channels)
+        if chunks.reduces:
+            block = chunks.nbytes.reshape(n, channels).sum(axis=1).max()
+            return Cost(rounds=n - 1, nbytes=float((n - 1) * block))
+        pairs = chunks.pairs()
         giver = np.arange(n)
         blocks = [pairs[giver, (giver + step) % n].max() for step in range(1, n)]
         return Cost(rounds=n - 1, nbytes=float(sum(blocks)))

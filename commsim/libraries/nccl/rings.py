@@ -60,6 +60,23 @@ def rings(
     return tuple(orders[k % searched] for k in wanted)
 
 
+def ring_exits(
+    comm: Communicator, version: tuple[int, ...], channels: tuple[int, ...]
+) -> tuple[dict[int, int], ...]:
+    """Per asked channel, the ranks that leave their node and the NIC (of node.nics) they take."""
+    swap = _swaps(comm, modelled(version))
+    found: list[dict[int, int]] = []
+    for channel in channels:
+        c = channel % comm.ring.channels
+        exits = {}
+        for i, (base, node) in enumerate(_nodes(comm)):
+            chain = c ^ 1 if swap and i % 2 else c
+            if node.ring.nets:
+                exits[_chain(base, node, node.ring, chain)[-1]] = node.ring.nets[chain][1]
+        found.append(exits)
+    return tuple(found)
+
+
 def _swaps(comm: Communicator, version: Version) -> bool:
     """Whether odd nodes exchange the rings of each pair of channels, so that a ring keeps its
     rails.

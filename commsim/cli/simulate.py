@@ -1,0 +1,152 @@
+"""`commsim simulate`: every transfer of an operation played on the links of the cluster."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commsim.cli import _arguments as a
+from commsim.cli import _conditions as c
+from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli._progress import Progress
+from commsim.cli.predict import choice_text, title
+from commsim.collectives.collective import Collective
+from commsim.engine.played import Played
+from commsim.engine.timeline import Timeline
+from commsim.prediction import Prediction
+from commsim.simulation import simulate as play
+from commsim.traces import chrome
+from commsim.units import format_rate, format_size, format_time, parse_time
+
+NEVER = 3
+HOTTEST = 10
+
+
+def simulate(
+    cluster: a.ClusterText,
+    op: a.OperationText,
+    size: a.SizeText = None,
+    nodes: a.Nodes = None,
+    ranks: a.RanksText = None,
+    root: a.Root = None,
+    dtype: a.DtypeText = "float32",
+    redop: a.RedopText = "sum",
+    settings: a.Settings = None,
+    library: a.LibraryText = None,
+    env: a.Environment = None,
+    launch: a.Launch = "processes",
+    profile: a.ProfilePath = None,
+    gpu: a.GpuName = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option("--algorithm", "-a", help="Play this one instead of the library's choice."),
+    ] = None,
+    channels: Annotated[int, typer.Option("--channels", help="Channels of --algorithm.")] = 1,
+    also: c.Also = None,
+    routing: Annotated[
+        str,
+        typer.Option("--routing", help="adaptive (spread over equal ways) or ecmp (hashed)."),
+    ] = "adaptive",
+    seed: Annotated[int, typer.Option("--seed", help="Of ecmp's hash and of jitter.")] = 0,
+    late: c.Late = None,
+    slow: c.Slow = None,
+    die: c.Death = None,
+    jitter: c.JitterText = None,
+    degrade: c.Degrade = None,
+    fail: c.Fail = None,
+    traffic: c.TrafficText = None,
+    watchdog: Annotated[
+        str, typer.Option("--watchdog", help="After which time a waiting rank reports.")
+    ] = "600s",
+    fold: Annotated[
+        bool, typer.Option("--fold/--no-fold", help="Play equal channels and nodes as one.")
+    ] = True,
+    timeline: Annotated[
+        Path | None,
+        typer.Option("--timeline", help="Write a Chrome trace, which Perfetto opens."),
+    ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", help="Give up after this much real time: 60s.")
+    ] = None,
+    json: a.Json = False,
+) -> None:
+    """Play every transfer: contention, placement, stragglers, failures; hot links, critical path.
+
+    Example: commsim simulate dgx-h100 all_reduce --size 64MiB --nodes 4 --slow 3=1.5
+
+    Exit codes: 0 ok, 2 bad input or out of time, 3 the operation never ends.
+    """
+    question = a.question(
+        cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
+        launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
+    )  # fmt: skip
+    conditions = c.read_conditions(
+        late=late, slow=slow, die=die, jitter=jitter, degrade=degrade, fail=fail, traffic=traffic,
+        watchdog=watchdog, seed=seed,
+    )  # fmt: skip
+    asked = [(question.collective(a.read_size(question.operation, size)), 0.0)]
+    asked += [
+        (Collective(name, nbytes, dtype=question.dtype, ranks=question.ranks), start)
+        for name, nbytes, start in c.read_also(also)
+    ]
+    limit = parse_time(time_limit) if time_limit else None
+    with Progress(limit) as progress:
+        found = play(
+            asked, question.cluster, question.library, question.profile, algorithm=algorithm,
+            channels=channels, routing=routing, seed=seed, conditions=conditions, fold=fold,
+            watch=progress.watch,
+        )  # fmt: skip
+    if timeline is not None:
+        chrome.write(found, timeline)
+    if json:
+        print_json(found.to_dict())
+    else:
+        show(found, question.answer(asked[0][0].nbytes), alone=len(asked) == 1)
+        if timeline is not None:
+            print(f"\ntimeline written to {timeline}; open it at https://ui.perfetto.dev")
+    if found.stalled:
+        raise typer.Exit(NEVER)
+
+
+def show(found: Timeline, predicted: Prediction, *, alone: bool) -> None:
+    """The answer for a reader: what it takes, what held it up, who waited, which links are hot."""
+    print(title(predicted))
+    for number, each in enumerate(found.played):
+        if not alone:
+            print(
+                f"\n{number + 1}. {each.collective.operation} of "
+                f"{format_size(each.collective.nbytes)}, from {format_time(each.asked)}"
+            )
+        print_facts(facts(each, predicted if number == 0 else None))
+    print_table(
+        "hottest links",
+        ("link", ">share of its time", ">bytes"),
+        [
+            (name, f"{share:.1%}", format_size(round(found.bytes_of(name))))
+            for name, share in list(found.link_utilization.items())[:HOTTEST]
+        ],
+    )
+    print_section("notes", found.notes)
+
+
+def facts(each: Played, predicted: Prediction | None) -> list[tuple[str, str]]:
+    """One collective, a line a fact."""
+    rows = []
+    if math.isfinite(each.end):
+        rows.append(("duration", format_time(each.duration)))
+        if predicted is not None:
+            ratio = each.duration / predicted.duration
+            rows.append(
+                ("closed form", f"{format_time(predicted.duration)}; simulated x {ratio:.3g}")
+            )
+        if each.collective.operation != "barrier":
+            rows.append(("bus bandwidth", format_rate(each.bus_bandwidth)))
+    else:
+        rows.append(("duration", "never ends"))
+    channels = int(each.laid.schedule.channel.max(initial=0) + 1) * each.multiplicity
+    rows.append(("played", choice_text(each.algorithm, each.protocol, channels)))
+    rows.append(("transfers", f"{len(each.laid.schedule):,}"))
+    return rows
