@@ -16,14 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commsim.collectives.collective import Collective
+    from commsim.collectives.program import from_function
     from commsim.collectives.verify import verify
+    from commsim.engine.conditions import Conditions, Jitter, LinkFault, Traffic
+    from commsim.engine.timeline import Timeline
     from commsim.errors import (
         CollectiveError,
         CommsimError,
+        ConditionError,
         LibraryError,
         ProfileError,
         ScheduleError,
         SpecError,
+        TimeLimitError,
         UnitError,
         UnknownNameError,
         UnreachableError,
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from commsim.libraries.nccl.nccl import Nccl
     from commsim.libraries.rccl import Rccl
     from commsim.prediction import Alternative, Prediction, predict
+    from commsim.simulation import simulate
     from commsim.topology.cluster import Cluster, Fabric
     from commsim.topology.load import load_cluster
 
@@ -47,22 +53,31 @@ _HOMES = {
     "Collective": "commsim.collectives.collective",
     "CollectiveError": "commsim.errors",
     "CommsimError": "commsim.errors",
+    "ConditionError": "commsim.errors",
+    "Conditions": "commsim.engine.conditions",
     "Fabric": "commsim.topology.cluster",
     "Gloo": "commsim.libraries.gloo",
+    "Jitter": "commsim.engine.conditions",
     "Library": "commsim.libraries.library",
     "LibraryError": "commsim.errors",
+    "LinkFault": "commsim.engine.conditions",
     "Mpi": "commsim.libraries.mpi",
     "Nccl": "commsim.libraries.nccl.nccl",
     "Prediction": "commsim.prediction",
     "ProfileError": "commsim.errors",
-    "ScheduleError": "commsim.errors",
     "Rccl": "commsim.libraries.rccl",
+    "ScheduleError": "commsim.errors",
     "SpecError": "commsim.errors",
+    "TimeLimitError": "commsim.errors",
+    "Timeline": "commsim.engine.timeline",
+    "Traffic": "commsim.engine.conditions",
     "UnitError": "commsim.errors",
     "UnknownNameError": "commsim.errors",
     "UnreachableError": "commsim.errors",
+    "from_function": "commsim.collectives.program",
     "load_cluster": "commsim.topology.load",
     "predict": "commsim.prediction",
+    "simulate": "commsim.simulation",
     "verify": "commsim.collectives.verify",
 }
 
@@ -74,10 +89,14 @@ __all__ = [
     "Collective",
     "CollectiveError",
     "CommsimError",
+    "ConditionError",
+    "Conditions",
     "Fabric",
     "Gloo",
+    "Jitter",
     "Library",
     "LibraryError",
+    "LinkFault",
     "Mpi",
     "Nccl",
     "Prediction",
@@ -85,11 +104,16 @@ __all__ = [
     "Rccl",
     "ScheduleError",
     "SpecError",
+    "TimeLimitError",
+    "Timeline",
+    "Traffic",
     "UnitError",
     "UnknownNameError",
     "UnreachableError",
+    "from_function",
     "load_cluster",
     "predict",
+    "simulate",
     "verify",
 ]
 

@@ -7,6 +7,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from commsim.engine.compilation import is_compiled
 from commsim.errors import TimeLimitError
 from commsim.units import Seconds, format_time
 
@@ -29,6 +30,8 @@ class Progress:
         self._task: Any = None
 
     def __enter__(self) -> Progress:
+        if not is_compiled():
+            print("compiling the simulator; this happens once and takes a while", file=sys.stderr)
         return self
 
     def __exit__(

@@ -57,7 +57,7 @@ def _root(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code of one command line: 0 ok, 2 bad input."""
+    """The exit code of one command line: 0 ok, 2 bad input, or what the command says."""
     known = command_names()
     first = arguments[0] if arguments else ""
     try:
@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
             raise UnknownNameError("command", first, known)
         # One command imports one module: the others would only make the shell wait.
         app = build((first,) if first in known else known)
-        app(list(arguments), prog_name="commsim", standalone_mode=False)
+        code = app(list(arguments), prog_name="commsim", standalone_mode=False)
     except USAGE_ERROR as error:
         return _fail(_usage_message(error))
     except CommsimError as error:
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(error, BrokenPipeError):
             raise
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _usage_message(error: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,9 @@ from commsim.cli._output import print_facts, print_json, print_section, print_ta
 from commsim.cli._progress import Progress
 from commsim.cli.predict import choice_text, title
 from commsim.collectives.collective import Collective
-from commsim.engine.played import Played
+from commsim.engine.conditions import Conditions
 from commsim.engine.timeline import Timeline
+from commsim.engine.waiting import RankTime, split_time
 from commsim.prediction import Prediction
 from commsim.simulation import simulate as play
 from commsim.traces import chrome
@@ -92,35 +94,43 @@ def simulate(
         (Collective(name, nbytes, dtype=question.dtype, ranks=question.ranks), start)
         for name, nbytes, start in c.read_also(also)
     ]
-    limit = parse_time(time_limit) if time_limit else None
-    with Progress(limit) as progress:
-        found = play(
-            asked, question.cluster, question.library, question.profile, algorithm=algorithm,
-            channels=channels, routing=routing, seed=seed, conditions=conditions, fold=fold,
-            watch=progress.watch,
-        )  # fmt: skip
+    with Progress(parse_time(time_limit) if time_limit else None) as progress:
+
+        def played(under: Conditions) -> Timeline:
+            return play(
+                asked, question.cluster, question.library, question.profile, algorithm=algorithm,
+                channels=channels, routing=routing, seed=seed, conditions=under, fold=fold,
+                watch=progress.watch,
+            )  # fmt: skip
+
+        found = played(conditions)
+        punctual = played(replace(conditions, late={})) if conditions.late else None
     if timeline is not None:
         chrome.write(found, timeline)
     if json:
-        print_json(found.to_dict())
+        waited = split_time(found.played[0], punctual.played[0]) if punctual else ()
+        print_json(found.to_dict() | {"waiting": [with_units(each) for each in waited]})
     else:
-        show(found, question.answer(asked[0][0].nbytes), alone=len(asked) == 1)
+        show(found, punctual, question.answer(asked[0][0].nbytes))
         if timeline is not None:
             print(f"\ntimeline written to {timeline}; open it at https://ui.perfetto.dev")
     if found.stalled:
         raise typer.Exit(NEVER)
 
 
-def show(found: Timeline, predicted: Prediction, *, alone: bool) -> None:
+def show(found: Timeline, punctual: Timeline | None, predicted: Prediction) -> None:
     """The answer for a reader: what it takes, what held it up, who waited, which links are hot."""
     print(title(predicted))
+    alone = len(found.played) == 1
     for number, each in enumerate(found.played):
         if not alone:
             print(
                 f"\n{number + 1}. {each.collective.operation} of "
                 f"{format_size(each.collective.nbytes)}, from {format_time(each.asked)}"
             )
-        print_facts(facts(each, predicted if number == 0 else None))
+        print_facts(facts(found, number, predicted if number == 0 else None))
+    if punctual is not None:
+        show_ranks(found, punctual)
     print_table(
         "hottest links",
         ("link", ">share of its time", ">bytes"),
@@ -129,12 +139,38 @@ def show(found: Timeline, predicted: Prediction, *, alone: bool) -> None:
             for name, share in list(found.link_utilization.items())[:HOTTEST]
         ],
     )
+    for reports in found.watchdog:
+        print_section("watchdog", [str(report) for report in reports[:HOTTEST]])
+        if len(reports) > HOTTEST:
+            print(f"  and {len(reports) - HOTTEST} ranks more")
     print_section("notes", found.notes)
 
 
-def facts(each: Played, predicted: Prediction | None) -> list[tuple[str, str]]:
+def with_units(time: RankTime) -> dict[str, float]:
+    """As JSON has it."""
+    return {key if key == "rank" else f"{key}_s": value for key, value in asdict(time).items()}
+
+
+def show_ranks(found: Timeline, punctual: Timeline) -> None:
+    """How every rank's time in the first collective splits; the longest waits first."""
+    times = split_time(found.played[0], punctual.played[0])
+    times = tuple(sorted(times, key=lambda t: -t.late))[:HOTTEST]
+    print_table(
+        "ranks that waited longest for late ones",
+        (">rank", ">arrived", ">for late ranks", ">otherwise", ">transferring", ">end"),
+        [
+            tuple(
+                [str(t.rank)]
+                + [format_time(v) for v in (t.arrival, t.late, t.waiting, t.transferring, t.end)]
+            )
+            for t in times
+        ],
+    )
+
+
+def facts(found: Timeline, number: int, predicted: Prediction | None) -> list[tuple[str, str]]:
     """One collective, a line a fact."""
-    rows = []
+    rows, each = [], found.played[number]
     if math.isfinite(each.end):
         rows.append(("duration", format_time(each.duration)))
         if predicted is not None:
@@ -149,4 +185,16 @@ def facts(each: Played, predicted: Prediction | None) -> list[tuple[str, str]]:
     channels = int(each.laid.schedule.channel.max(initial=0) + 1) * each.multiplicity
     rows.append(("played", choice_text(each.algorithm, each.protocol, channels)))
     rows.append(("transfers", f"{len(each.laid.schedule):,}"))
+    if math.isfinite(each.end):
+        path = found.critical_path(number).totals
+        rows.append(
+            (
+                "critical path",
+                ", ".join(
+                    f"{kind} {format_time(time)} ({time / each.duration:.0%})"
+                    for kind, time in path.items()
+                    if time
+                ),
+            )
+        )
     return rows

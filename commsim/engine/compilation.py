@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,3 +30,9 @@ def read_only(value: Any) -> Any:
         value = value.view()
         value.flags.writeable = False
     return value
+
+
+def is_compiled() -> bool:
+    """Whether machine code of an earlier run lies on disk."""
+    folder = Path(__file__).with_name("__pycache__")
+    return any(folder.glob("compiled.*.nbi")) or "NUMBA_CACHE_DIR" in os.environ
