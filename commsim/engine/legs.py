@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commsim.collectives.chunks import Ints
-from commsim.engine.network import Floats, Ways
+from commsim.engine.network import Flags, Floats, Ways
 
 Shorts = NDArray[np.int32]
 BLOCK = 1 << 16
@@ -31,18 +31,19 @@ class Legs:
         return len(self.latency)
 
 
-def make_legs(
-    size: Ints, links: Ints, weight: Floats | None, latency: Floats, back: Floats
-) -> Legs:
+def make_legs(size: Ints, links: Ints, weight: Floats, latency: Floats, back: Floats) -> Legs:
     """Legs that cross `size` links each; latency and back are each link's, s."""
     owner = np.repeat(np.arange(len(size)), size)
-    shares = np.ones(len(links)) if weight is None else weight
+
+    def total(each: Floats) -> Floats:
+        return np.bincount(owner, weights=weight * each, minlength=len(size)).astype(np.float64)
+
     return Legs(
         start=np.concatenate([[0], np.cumsum(size)]).astype(np.int64),
         links=links.astype(np.int32),
-        weight=shares,
-        latency=np.bincount(owner, weights=shares * latency, minlength=len(size)),
-        back=np.bincount(owner, weights=shares * back, minlength=len(size)),
+        weight=weight,
+        latency=total(latency),
+        back=total(back),
     )
 
 
@@ -59,7 +60,7 @@ def join(*parts: Legs) -> Legs:
     )
 
 
-def compose(legs: Legs, chosen: Shorts, shift: Shorts, halved: NDArray[np.bool_]) -> Ways:
+def compose(legs: Legs, chosen: Shorts, shift: Shorts, halved: Flags) -> Ways:
     """Ways of the legs `chosen[way, k]`, one after another; `shift` is added to each leg's links.
 
     halved: the way's latency is half of that there and back, as it ends in the middle.

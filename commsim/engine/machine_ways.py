@@ -27,14 +27,17 @@ from commsim.units import Seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MachineWays:
-    """Directed links by the names of their ends, and legs over them. Leg 0 is empty: no way.
+    """Links by the names of their ends, each followed by the one back; and legs over them, of which
+    leg 0 is empty: no way.
 
-    inside[a, b]: from GPU a to GPU b. up[a], down[a]: from GPU a to the NVSwitch and back.
-    out[a, i], into[a, i]: from GPU a to NIC i and back.
+    capacity, latency: of each link, bytes/s and s. inside[a, b]: from GPU a to GPU b.
+    up[a], down[a]: from GPU a to the NVSwitch and back. out[a, i], into[a, i]: from GPU a to NIC i
+    and back.
     """
 
     links: dict[tuple[str, str], int]
     capacity: Floats
+    latency: Floats
     legs: Legs
     inside: Ints
     up: Ints
@@ -51,7 +54,8 @@ def machine_ways(node: NodeTopology) -> MachineWays:
     scale_up = scale_up_links(node)
     joined = {(a, b): w for a, others in host_links(node).items() for b, w in others.items()}
     joined |= {(a, b): w or INFINITE for a, others in scale_up.items() for b, w in others.items()}
-    links = {pair: i for i, pair in enumerate(joined)}
+    pairs = list({pair: None for a, b in joined for pair in ((a, b), (b, a))})
+    links = {pair: i for i, pair in enumerate(pairs)}
     gpus = [g.name for g in node.gpus]
     switch = None if node.nvswitch is None else node.nvswitch.name
     up = [(g, switch) if switch and switch in scale_up.get(g, {}) else () for g in gpus]
@@ -72,13 +76,13 @@ def machine_ways(node: NodeTopology) -> MachineWays:
     }
     crossed = np.array([links[pair] for path in paths for pair in pairwise(path)], dtype=np.int64)
     known = _latencies(node)
-    latency = np.array([known.get(pair, 0.0) for pair in joined])[crossed]
+    latency = np.array([known.get(pair, 0.0) for pair in pairs])
+    size = np.array([max(0, len(path) - 1) for path in paths])
     return MachineWays(
         links=links,
-        capacity=np.array(list(joined.values())),
-        legs=make_legs(
-            np.array([max(0, len(path) - 1) for path in paths]), crossed, None, latency, latency
-        ),
+        capacity=np.array([joined[pair] for pair in pairs]),
+        latency=latency,
+        legs=make_legs(size, crossed, np.ones(len(crossed)), latency[crossed], latency[crossed]),
         **ways,
     )
 
@@ -106,7 +110,8 @@ def _to_nic(node: NodeTopology, gpu: int, nic: int) -> Path:
 
 def _latencies(node: NodeTopology) -> dict[tuple[str, str], Seconds]:
     """Of the widest link between two devices, which is the one that data takes, s."""
-    found = {}
-    for link in sorted(reversed(node.links), key=lambda link: link.bandwidth):
-        found[link.source, link.target] = found[link.target, link.source] = link.latency
+    found: dict[tuple[str, str], Seconds] = {}
+    for link in sorted(node.links, key=lambda link: link.bandwidth, reverse=True):
+        found.setdefault((link.source, link.target), link.latency)
+        found.setdefault((link.target, link.source), link.latency)
     return found
