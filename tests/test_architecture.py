@@ -25,7 +25,7 @@ LAYERS = (
     ("topology",),
     ("collectives",),
     ("libraries", "cost", "engine"),
-    ("prediction", "simulation"),
+    ("prediction", "simulation", "advice"),
     ("workload",),
     ("calibration", "planning", "traces", "torch_backend", "measure", "report"),
     ("cli",),

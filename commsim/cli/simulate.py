@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from commsim.advice import RingOrder, ring_orders
 from commsim.cli import _arguments as a
 from commsim.cli import _conditions as c
 from commsim.cli._output import print_facts, print_json, print_section, print_table
@@ -66,6 +68,10 @@ def simulate(
     fold: Annotated[
         bool, typer.Option("--fold/--no-fold", help="Play equal channels and nodes as one.")
     ] = True,
+    advise: Annotated[
+        bool,
+        typer.Option("--advise", help="Say in which order a ring should visit the ranks."),
+    ] = False,
     timeline: Annotated[
         Path | None,
         typer.Option("--timeline", help="Write a Chrome trace, which Perfetto opens."),
@@ -107,11 +113,19 @@ def simulate(
         punctual = played(replace(conditions, late={})) if conditions.late else None
     if timeline is not None:
         chrome.write(found, timeline)
+    orders = ring_orders(asked[0][0], question.cluster, routing=routing) if advise else ()
     if json:
         waited = split_time(found.played[0], punctual.played[0]) if punctual else ()
-        print_json(found.to_dict() | {"waiting": [with_units(each) for each in waited]})
+        more = {
+            "waiting": [with_units(each) for each in waited],
+            "ring_orders": [
+                {"name": o.name, "duration_s": o.duration, "ranks": o.ranks} for o in orders
+            ],
+        }
+        print_json(found.to_dict() | more)
     else:
         show(found, punctual, question.answer(asked[0][0].nbytes))
+        show_orders(orders)
         if timeline is not None:
             print(f"\ntimeline written to {timeline}; open it at https://ui.perfetto.dev")
     if found.stalled:
@@ -144,6 +158,22 @@ def show(found: Timeline, punctual: Timeline | None, predicted: Prediction) -> N
         if len(reports) > HOTTEST:
             print(f"  and {len(reports) - HOTTEST} ranks more")
     print_section("notes", found.notes)
+
+
+def show_orders(orders: Sequence[RingOrder]) -> None:
+    """Orders of the ranks for a ring, the best first."""
+    if orders:
+        print_table(
+            "a ring through the ranks, in order",
+            ("order", ">duration", "ranks"),
+            [(o.name, format_time(o.duration), shorten(o.ranks)) for o in orders],
+        )
+
+
+def shorten(ranks: Sequence[int]) -> str:
+    """`0, 1, 2, ... 30, 31`."""
+    shown = [str(r) for r in ranks]
+    return ", ".join(shown if len(shown) <= 16 else [*shown[:12], "...", *shown[-2:]])
 
 
 def with_units(time: RankTime) -> dict[str, float]:
