@@ -96,7 +96,9 @@ def _shortest(ranks: tuple[int, ...], cluster: Cluster) -> tuple[int, ...]:
 
 
 def _costs(ranks: tuple[int, ...], cluster: Cluster) -> NDArray[np.float64]:
-    """Between every two ranks, s per byte of all links on the way together, both ways alike."""
+    """Between every two ranks what a byte costs on all links of the way, both ways alike; to the
+    fourth power, as the slowest hop holds up the whole ring.
+    """
     network = ClusterNetwork(cluster=cluster, ranks=ranks)
     n = len(ranks)
     schedule = Ring().schedule(Collective("all_gather", 0), n)
@@ -107,4 +109,5 @@ def _costs(ranks: tuple[int, ...], cluster: Cluster) -> NDArray[np.float64]:
     owner = np.repeat(np.arange(len(ways)), np.diff(ways.start))
     np.add.at(each, owner, ways.weight / network.capacity[ways.crossing])
     table = each.reshape(n, n)
-    return table + table.T
+    costs: NDArray[np.float64] = (table + table.T) ** 4
+    return costs
