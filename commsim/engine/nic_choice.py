@@ -26,9 +26,10 @@ NONE = -1
 class ChosenNics(Network):
     """`base` with every rank's traffic spread over its own NICs, or sent where `exits` says.
 
-    exits: per channel and position, the NIC (index of node.nics) through which it leaves its
-    machine; -1, or no exits: all of its own. rails: leave by the rank at the receiver's NICs.
-    ports: all ranks of a machine share its first so many NICs, as TCP's interfaces; 0: they do not.
+    exits: per channel and position, the NIC (index of node.nics; in an NVLink domain of several
+    machines those of all that take part, one after the other) through which it leaves its domain;
+    -1, or no exits: all of its own. rails: leave by the rank at the receiver's NICs. ports: all
+    ranks of a machine share its first so many NICs, as TCP's interfaces; 0: they do not.
     """
 
     base: ClusterNetwork
@@ -57,25 +58,38 @@ class ChosenNics(Network):
         return np.array(range(cluster.n_ranks) if ranks is None else ranks, dtype=np.int64)
 
     @cached_property
+    def _host(self) -> Ints:
+        return self._rank // self.base.cluster.gpus_per_node
+
+    @cached_property
+    def _each(self) -> int:
+        """NICs of a machine."""
+        return len(self.base.cluster.node.nics)
+
+    @cached_property
     def _own(self) -> tuple[Ints, Ints]:
-        """Per position its own NICs, -1 beyond; per machine and NIC the position that owns it."""
+        """Per position its own NICs, -1 beyond; per NIC the position that owns it. NICs' numbers go
+        on from machine to machine.
+        """
         cluster = self.base.cluster
-        node, per_host = cluster.node, cluster.gpus_per_node
-        host, gpu = np.divmod(self._rank, per_host)
+        host, gpu = np.divmod(self._rank, cluster.gpus_per_node)
         members: dict[int, list[int]] = {}
         for at, local in zip(host.tolist(), gpu.tolist(), strict=True):
             members.setdefault(at, []).append(local)
         group = {at: tuple(sorted(local)) for at, local in members.items()}
         found = [
-            own_nics(node, g, group[h]) for h, g in zip(host.tolist(), gpu.tolist(), strict=True)
+            own_nics(cluster.node, g, group[h])
+            for h, g in zip(host.tolist(), gpu.tolist(), strict=True)
         ]
         own = np.full((len(found), max(1, *map(len, found))), NONE)
-        owner = np.full((cluster.nodes, max(1, len(node.nics))), NONE)
+        owner = np.full(cluster.nodes * self._each, NONE)
         for position, nics in enumerate(found):
-            own[position, : len(nics)] = nics
+            own[position, : len(nics)] = (
+                np.array(nics, dtype=np.int64) + host[position] * self._each
+            )
         for column in own.T[::-1]:  # who has a NIC first in its row, owns it
             has = np.flatnonzero(column >= 0)[::-1]
-            owner[host[has], column[has]] = has
+            owner[column[has]] = has
         return own, owner
 
     @cached_property
@@ -126,18 +140,29 @@ class ChosenNics(Network):
         return put(found, by, passed)
 
     def _exit(self, n: int, source: Ints, destination: Ints, channel: Ints) -> Ints:
-        """The NIC by which an entry leaves its machine; -1: any of the source's own."""
+        """The NIC by which an entry leaves its domain; -1: any of the source's own."""
         found = np.full(len(source), NONE)
         both = np.flatnonzero((source < n) & (destination < n))
         if self.rails:
-            found[both] = self._own[0][destination[both], 0]
+            theirs = self._own[0][destination[both], 0]
+            ours = self._host[source[both]] * self._each + theirs % self._each
+            found[both] = np.where(theirs >= 0, ours, NONE)
         elif self.exits:
             exits = np.array(self.exits)
-            found[both] = exits[channel[both] % len(exits), source[both]]
+            place = exits[channel[both] % len(exits), source[both]]
+            further, nic = np.divmod(place, self._each)
+            host = self._host_of_domain(source[both], np.maximum(further, 0))
+            found[both] = np.where(place >= 0, host * self._each + nic, NONE)
         return found
 
+    def _host_of_domain(self, position: Ints, number: Ints) -> Ints:
+        """Of the machines with members in a position's domain, the one of that number."""
+        hosts, per = np.unique(self._host), self.base.cluster.hosts_per_domain
+        first = np.searchsorted(hosts // per, self._host[position] // per)
+        return np.asarray(hosts[first + number])
+
     def _proxy(self, source: Ints, exit_: Ints) -> Ints:
-        """The position on the source's machine that owns the exit; -1: the source itself does."""
+        """The position in the source's domain that owns the exit; -1: the source itself does."""
         own, owner = self._own
         proxy = np.full(len(source), NONE)
         if not self._passes_on:
@@ -145,19 +170,18 @@ class ChosenNics(Network):
         asked = np.flatnonzero(exit_ >= 0)
         nic = exit_[asked]
         theirs = ~(own[source[asked]] == nic[:, np.newaxis]).any(axis=1)
-        host = self._rank[source[asked]] // self.base.cluster.gpus_per_node
-        proxy[asked] = np.where(theirs, owner[host, nic], NONE)
+        proxy[asked] = np.where(theirs, owner[nic], NONE)
         return proxy
 
     def _by_ports(
         self, schedule: Schedule, found: Ways, far: Ints, source: Ints, destination: Ints
     ) -> Ways:
         """The ways over the network, from and to the devices at the machines' first NICs."""
-        host = self._rank // self.base.cluster.gpus_per_node
         _, owner = self._own
+        first = self._host * self._each
         parts, zero = [], np.zeros(len(far), dtype=np.int64)
-        for nic in range(min(self.ports, owner.shape[1])):
-            a, b = owner[host[source[far]], nic], owner[host[destination[far]], nic]
+        for nic in range(min(self.ports, self._each)):
+            a, b = owner[first[source[far]] + nic], owner[first[destination[far]] + nic]
             a = np.where(a >= 0, a, source[far])
             b = np.where(b >= 0, b, destination[far])
             parts.append(self.base.ways(schedule, a, b, zero, zero))
