@@ -57,11 +57,29 @@ def fat_tree(n: int, routing: str, seed: int = 0):
     return run
 
 
+def folded(nodes: int):
+    """A ring over all ranks of equal machines at one switch, one machine played for all."""
+    from commsim.collectives.algorithms.ring import Ring
+    from commsim.collectives.collective import Collective
+    from commsim.engine.cluster_network import ClusterNetwork
+    from commsim.engine.folding import Folded
+    from commsim.topology.load import load_cluster
+
+    def run() -> int:
+        cluster = load_cluster("dgx-h100", nodes=nodes, **{"fabric.kind": "single-switch"})
+        whole = ClusterNetwork(cluster=cluster)
+        schedule = Ring(period=8).schedule(Collective("all_reduce", MIB), 8 * nodes)
+        return play(schedule, Folded(base=whole, whole=whole, hosts=1))
+
+    return run
+
+
 CASES: dict[str, Callable[[], Callable[[], int]]] = {
     "ring all_reduce 1 MiB, 64 ranks": lambda: flat("ring", 64),
     "ring all_reduce 1 MiB, 256 ranks": lambda: flat("ring", 256),
     "ring all_reduce 1 MiB, 512 ranks": lambda: flat("ring", 512),
     "ring all_reduce 1 MiB, 1,024 ranks": lambda: flat("ring", 1024),
+    "ring all_reduce 1 MiB, 16,384 ranks, folded": lambda: folded(2048),
     "two-level ring all_reduce, 128 x 8": lambda: flat("hierarchical", 1024, group=8),
     "double binary tree all_reduce, 1,024 x 8": lambda: flat("double_binary_tree", 8192),
     "all_to_all, fat-tree, ECMP, 1,024 ranks": lambda: fat_tree(1024, "ecmp"),

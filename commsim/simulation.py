@@ -26,6 +26,7 @@ from commsim.cost.profile import Profile
 from commsim.engine import compiled
 from commsim.engine.cluster_network import ClusterNetwork
 from commsim.engine.conditions import Conditions, LinkFault, Traffic
+from commsim.engine.folding import Folded
 from commsim.engine.network import Floats, Laid, Network, lay
 from commsim.engine.nic_choice import ChosenNics
 from commsim.engine.pacing import Tuning, paced, tuned
@@ -150,6 +151,11 @@ class _Rules:
         )
 
     @property
+    def alike(self) -> bool:
+        """Whether nothing in the fabric tells equal machines apart."""
+        return self.fold and self.routing == "adaptive" and self.cluster.bisection_share >= 1
+
+    @property
     def ideal(self) -> Cluster:
         """The cluster with a fabric that lacks nothing."""
         return replace(self.cluster, fabric=replace(self.cluster.fabric, oversubscription=1.0))
@@ -168,16 +174,18 @@ class _Rules:
         network, notes = self.network(collective.ranks), list(p.notes)
         multiplicity = 1
         if self.algorithm is None:
-            carried = carry_out(collective, p.choice, self.cluster, fold=self.fold)
-            laid = tuned(
-                carried.schedule,
-                _chosen(network, carried),
-                _chosen(ClusterNetwork(cluster=self.ideal, ranks=collective.ranks), carried),
-                pace,
+            carried = carry_out(
+                collective, p.choice, self.cluster, fold=self.fold, alike=self.alike
             )
+            ideal = ClusterNetwork(cluster=self.ideal, ranks=collective.ranks)
+            laid = tuned(carried.schedule, _chosen(network, carried), _chosen(ideal, carried), pace)
             name, protocol, multiplicity = p.algorithm, p.protocol, carried.multiplicity
             if multiplicity > 1:
                 notes.append(f"folded: {multiplicity} equal channels are played as one")
+            if carried.hosts:
+                notes.append(
+                    f"folded: {self.cluster.nodes} equal machines are played as {carried.hosts}"
+                )
         else:
             schedule = _own(self.algorithm, collective, p.n_ranks, self.channels)
             laid = paced(lay(schedule, network), network, pace, Tuning())
@@ -194,10 +202,11 @@ class _Rules:
 
 
 def _chosen(network: ClusterNetwork, carried: Carried) -> Network:
-    """The network with the NICs that the library takes."""
+    """The network with the NICs that the library takes, and equal machines as one."""
     if not network.cluster.node.nics:
         return network
-    return ChosenNics(base=network, exits=carried.exits, rails=carried.rails, ports=carried.ports)
+    chosen = ChosenNics(base=network, exits=carried.exits, rails=carried.rails, ports=carried.ports)
+    return Folded(base=chosen, whole=network, hosts=carried.hosts) if carried.hosts else chosen
 
 
 def _own(

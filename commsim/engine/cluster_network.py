@@ -86,6 +86,17 @@ class ClusterNetwork(Network):
         return np.arange(len(self.capacity)) >= self._cabling.first
 
     @cached_property
+    def by_machine(self) -> tuple[Ints, ...]:
+        """Link numbers [machine, link]: inside it, from its NICs to the fabric, and back; -1: none.
+
+        Equal places are images of each other: machines are alike.
+        """
+        hosts, inside = self.cluster.nodes, len(self._machine.links)
+        cable = self._cabling.cable
+        back = np.where(cable < 0, -1, cable ^ 1)
+        return np.arange(hosts * inside).reshape(hosts, inside), cable, back
+
+    @cached_property
     def _latency(self) -> Floats:
         inside = np.tile(self._machine.latency, self.cluster.nodes)
         return np.concatenate([inside, self._cabling.latency])

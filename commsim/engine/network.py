@@ -83,6 +83,18 @@ def put(ways: Ways, at: Ints, others: Ways) -> Ways:
     )
 
 
+def only(ways: Ways, crossing: Ints) -> Ways:
+    """The ways over other links, entry by entry; -1: over none there."""
+    kept = crossing >= 0
+    ends = np.concatenate([[0], np.cumsum(kept)])
+    return replace(
+        ways,
+        start=ends[ways.start].astype(np.int64),
+        crossing=crossing[kept].astype(np.int32),
+        weight=ways.weight[kept],
+    )
+
+
 def _together(parts: Sequence[Ways], share: float) -> Ways:
     """The links of all parts, way by way, each link once; the rest is the first part's."""
     count = len(parts[0])

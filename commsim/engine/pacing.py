@@ -21,7 +21,7 @@ from commsim.engine.network import Floats, Laid, Network, Ways, lay
 from commsim.engine.plan import make_plan, punctual
 from commsim.units import Seconds
 
-CLOSE = 1e-4
+CLOSE = 1e-6
 """How exactly each number of a tuning is found, as a share of it."""
 MOST_HOPS = 1e6
 CHANNELS_BIND = 1.25
@@ -74,7 +74,7 @@ def _far(ways: Ways, network: Network) -> np.ndarray[tuple[int], np.dtype[np.boo
 
 
 def tuned(schedule: Schedule, network: Network, ideal: Network, pace: Pace) -> Laid:
-    """The schedule on `network` as it takes, alone on the `ideal` one, what the closed form says."""
+    """The schedule on `network`, so that alone on `ideal` it takes what the closed form says."""
     alone = lay(schedule, ideal)
 
     def time(by: Tuning) -> Seconds:

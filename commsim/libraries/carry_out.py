@@ -15,14 +15,19 @@ from commsim.libraries.nccl.schedules import Carried
 from commsim.topology.cluster import Cluster
 
 
-def carry_out(collective: Collective, choice: Choice, cluster: Cluster, *, fold: bool) -> Carried:
-    """The schedule on the positions of the group. fold: equal channels as one."""
+def carry_out(
+    collective: Collective, choice: Choice, cluster: Cluster, *, fold: bool, alike: bool = False
+) -> Carried:
+    """The schedule on the positions of the group.
+
+    fold: equal channels as one. alike: equal machines as one, where the schedule allows.
+    """
     facts = choice.facts
     if isinstance(facts, HostFacts):
         schedule = host.carry_out(collective, choice.chosen, facts, cluster)
         return Carried(schedule=schedule, ports=facts.interfaces)
     assert isinstance(facts, NcclFacts)
-    carried = nccl.carry_out(collective, choice.chosen, facts, fold=fold)
+    carried = nccl.carry_out(collective, choice.chosen, facts, fold=fold, alike=alike)
     if seen(cluster.node, cluster.fabric.transport) is not cluster.node:
         return replace(carried, exits=())  # a plugin's devices are several NICs
     return carried

@@ -49,7 +49,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
     """A schedule, how many of the library's channels each of its own stands for, and its NICs:
-    `exits`, `rails` and `ports` of engine.nic_choice.ChosenNics.
+    `exits`, `rails` and `ports` of engine.nic_choice.ChosenNics. hosts: only ops that begin on so
+    many machines are there, the others being their images (engine/folding.py); 0: all are.
     """
 
     schedule: Schedule
@@ -57,10 +58,16 @@ class Carried:
     exits: tuple[tuple[int, ...], ...] = ()
     rails: bool = False
     ports: int = 0
+    hosts: int = 0
 
 
 def carry_out(
-    collective: Collective, candidate: Candidate, facts: NcclFacts, *, fold: bool = True
+    collective: Collective,
+    candidate: Candidate,
+    facts: NcclFacts,
+    *,
+    fold: bool = True,
+    alike: bool = False,
 ) -> Carried:
     """The schedule that does as `candidate` says, on the positions of the group."""
     n, local = facts.placement.n, facts.placement.max_per_domain
@@ -77,7 +84,10 @@ def carry_out(
                 pieces = _pieces(collective, candidate, channels, most, FINER)
                 schedule = _chains(collective, n, orders, pieces)
             else:
-                schedule = Ring(orders=orders).schedule(collective, n, len(orders))
+                hosts = _alike_hosts(collective, facts, orders) if alike else 0
+                ring = Ring(orders=orders, period=hosts * facts.placement.max_per_host)
+                schedule = ring.schedule(collective, n, len(orders))
+                return Carried(schedule=schedule, multiplicity=each, exits=exits, hosts=hosts)
             return Carried(schedule=schedule, multiplicity=each, exits=exits)
         case "tree":
             parents, each = _alike(_parents(collective, facts, channels), fold)
@@ -121,6 +131,27 @@ def _alike(of_channels: Sequence[T], fold: bool) -> tuple[tuple[T, ...], int]:
     if any(every.count(one) != each for one in distinct):
         return every, 1
     return distinct, each
+
+
+def _alike_hosts(
+    collective: Collective, facts: NcclFacts, orders: Sequence[tuple[int, ...]]
+) -> int:
+    """The fewest machines (at least 2 ranks) by which a step carries every ring onto itself; 0
+    where none does, blocks differ in size, or not every rank takes part.
+    """
+    at, n = facts.placement, facts.placement.n
+    sizes = cut(collective, n, len(orders)).nbytes
+    if collective.ranks is not None or not at.uniform or sizes.min() < sizes.max():
+        return 0
+    per_host, table = at.max_per_host, np.array(orders)
+    domain = at.max_per_domain // per_host
+    for hosts in (domain, 2 * domain):
+        step = hosts * per_host
+        if step < 2 or n % step or n // step < 2:
+            continue
+        if (np.roll(table, -step, axis=1) == (table + step) % n).all():
+            return hosts
+    return 0
 
 
 def _rings(

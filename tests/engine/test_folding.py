@@ -1,0 +1,48 @@
+"""What is played for one machine is what each of the equal machines would have done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from commsim.collectives.algorithms.ring import Ring
+from commsim.collectives.collective import Collective
+from commsim.engine import compiled
+from commsim.engine.cluster_network import ClusterNetwork
+from commsim.engine.folding import Folded
+from commsim.engine.network import Laid, Network, lay
+from commsim.engine.plan import Times, make_plan, punctual
+from commsim.topology.load import load_cluster
+
+
+def played(ring: Ring, n: int, network: Network, operation: str) -> tuple[Laid, Times]:
+    laid = lay(ring.schedule(Collective(operation, n * 4096), n, 2), network)
+    # A hop takes longer between machines than inside, so that the rounds are not all alike.
+    far = np.zeros(len(laid.ways), dtype=np.bool_)
+    owner = np.repeat(np.arange(len(laid.ways)), np.diff(laid.ways.start))
+    far[owner[network.over_network[laid.ways.crossing]]] = True
+    laid = replace(laid, ways=replace(laid.ways, latency=np.where(far, 7e-6, 1e-6)))
+    return laid, compiled.play(make_plan([punctual(laid)], network.capacity))
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
+@pytest.mark.parametrize(("preset", "nodes"), [("dgx-h100", 4), ("aws-p4d", 3), ("gh200", 6)])
+def test_every_op_happens_when_its_images_do(preset: str, nodes: int, operation: str) -> None:
+    cluster = load_cluster(preset, nodes=nodes)
+    n, per_host = cluster.n_ranks, cluster.gpus_per_node
+    hosts = 2 if per_host == 1 else 1
+    whole = ClusterNetwork(cluster=cluster)
+    full, full_times = played(Ring(), n, whole, operation)
+    part, part_times = played(
+        Ring(period=hosts * per_host), n, Folded(base=whole, whole=whole, hosts=hosts), operation
+    )
+    found = {
+        (op.source, op.channel, op.round): part_times.arrived[i]
+        for i, op in enumerate(part.schedule)
+    }
+    assert len(found) * nodes == len(full.schedule) * hosts
+    for i, op in enumerate(full.schedule):
+        image = found[op.source % (hosts * per_host), op.channel, op.round]
+        assert full_times.arrived[i] == pytest.approx(image, rel=1e-12)
