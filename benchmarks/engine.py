@@ -28,7 +28,7 @@ def play(schedule: object, network: object) -> int:
     return len(plan)
 
 
-def flat(name: str, n: int, nbytes: int = MIB, operation: str = "all_reduce", **fields: int):
+def flat(name: str, n: int, channels: int = 1, **fields: int) -> Callable[[], int]:
     """An algorithm over n ranks, each with a port of 50 GB/s at one switch, 1 us away."""
     from commsim.collectives.catalogue import algorithm
     from commsim.collectives.collective import Collective
@@ -36,13 +36,13 @@ def flat(name: str, n: int, nbytes: int = MIB, operation: str = "all_reduce", **
 
     def run() -> int:
         chosen = type(algorithm(name))(**fields)
-        schedule = chosen.schedule(Collective(operation, nbytes), n)
+        schedule = chosen.schedule(Collective("all_reduce", MIB), n, channels)
         return play(schedule, Ports(n=n, bandwidth=50e9, latency=1e-6))
 
     return run
 
 
-def fat_tree(n: int, routing: str, seed: int = 0):
+def fat_tree(n: int, routing: str, seed: int = 0) -> Callable[[], int]:
     """All pairs at once over a two-tier fat-tree of 64-port switches, one NIC of 50 GB/s a rank."""
     from commsim.collectives.catalogue import algorithm
     from commsim.collectives.collective import Collective
@@ -57,7 +57,7 @@ def fat_tree(n: int, routing: str, seed: int = 0):
     return run
 
 
-def folded(nodes: int):
+def folded(nodes: int) -> Callable[[], int]:
     """A ring over all ranks of equal machines at one switch, one machine played for all."""
     from commsim.collectives.algorithms.ring import Ring
     from commsim.collectives.collective import Collective
@@ -81,7 +81,7 @@ CASES: dict[str, Callable[[], Callable[[], int]]] = {
     "ring all_reduce 1 MiB, 1,024 ranks": lambda: flat("ring", 1024),
     "ring all_reduce 1 MiB, 16,384 ranks, folded": lambda: folded(2048),
     "two-level ring all_reduce, 128 x 8": lambda: flat("hierarchical", 1024, group=8),
-    "double binary tree all_reduce, 1,024 x 8": lambda: flat("double_binary_tree", 8192),
+    "double binary tree all_reduce, 1,024 x 8": lambda: flat("double_binary_tree", 8192, channels=2),
     "all_to_all, fat-tree, ECMP, 1,024 ranks": lambda: fat_tree(1024, "ecmp"),
     "all_to_all, fat-tree, adaptive, 1,024 ranks": lambda: fat_tree(1024, "adaptive"),
     "all_to_all, fat-tree, ECMP, 2,048 ranks": lambda: fat_tree(2048, "ecmp"),

@@ -14,11 +14,13 @@ from typing import ClassVar
 import numpy as np
 
 from commsim.collectives.algorithm import Algorithm, Cost
-from commsim.collectives.builder import Builder
-from commsim.collectives.chunks import Chunks, Ints, cut
+from commsim.collectives.builder import NONE, Builder
+from commsim.collectives.chunks import Chunks, cut
 from commsim.collectives.collective import Collective
 from commsim.collectives.schedule import Schedule
 from commsim.errors import CollectiveError
+
+BATCH = 1 << 16  # ops made at a time: few calls, and little memory beside the schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,37 +53,44 @@ class Ring(Algorithm):
     def schedule(self, collective: Collective, n: int, channels: int = 1) -> Schedule:
         chunks = self._chunks(collective, n, channels)
         builder = Builder(chunks)
-        built = self._built(n)
-        place, channel = np.divmod(np.arange(built * channels), channels)
-        orders = np.array(self.orders or (range(n),))
-        which = channel % len(orders)
-        way = np.where(self.both_ways & (channel % 2 == 1), -1, 1)
-        source, target = orders[which, place], orders[which, (place + way) % n]
-        before, after = (
-            (place + step) % built * channels + channel for step in (-way, way)
-        )  # the same channel's op of the previous and of the next
+        built, pieces = self._built(n), self.pieces
+        lanes = built * channels  # the ops of one piece of one round: a place and a channel each
         summing = 0 if collective.operation == "all_gather" else n - 1
         copying = 0 if collective.operation == "reduce_scatter" else n - 1
-        sent: list[Ints] = []  # per piece sent so far, by place and channel
-        for step in range(summing + copying):
+        orders = np.array(self.orders or (range(n),))
+        batch = max(1, BATCH // (lanes * pieces))
+        for first in range(0, summing + copying, batch):
+            rounds = range(first, min(first + batch, summing + copying))
+            step, piece, lane = (
+                a.ravel() for a in np.indices((len(rounds), pieces, lanes), dtype=np.int64)
+            )
+            step += first
+            place, channel = np.divmod(lane, channels)
+            which = channel % len(orders)
+            way = np.where(self.both_ways & (channel % 2 == 1), -1, 1)
             # The sums travel towards their block's own rank, and from there to all others.
-            behind = step + 1 if step < summing else step - summing
+            behind = np.where(step < summing, step + 1, step - summing)
             block = orders[which, (place - way * behind) % n]
-            for piece in range(self.pieces):
-                waits = [sent[-self.pieces][before]] if step else []
-                waits += [sent[-1]] if sent else []
-                if self.slots and len(sent) >= self.slots:
-                    waits.append(sent[self.pieces - self.slots][after])
-                new = builder.append(
-                    source,
-                    target,
-                    (block * channels + channel) * self.pieces + piece,
-                    reduces=step < summing,
-                    after=waits,
-                    channel=channel,
-                    round=step,
-                )
-                sent = [*sent[-self.slots - self.pieces :], new]
+            turn = step * pieces + piece
+            before, after = (
+                (place + by) % built * channels + channel for by in (-way, way)
+            )  # the same channel's lane of the previous and of the next
+            waits = [
+                np.where(step > 0, (turn - pieces) * lanes + before, NONE),
+                np.where(turn > 0, (turn - 1) * lanes + lane, NONE),
+            ]
+            if self.slots:
+                passed = (turn - self.slots + pieces) * lanes + after
+                waits.append(np.where(turn >= self.slots, passed, NONE))
+            builder.append(
+                orders[which, place],
+                orders[which, (place + way) % n],
+                (block * channels + channel) * pieces + piece,
+                reduces=step < summing,
+                after=waits,
+                channel=channel,
+                round=step,
+            )
         return builder.build()
 
     def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
