@@ -93,6 +93,9 @@ def pace(
     if candidate.algorithm == "p2p":
         local = k["share.p2p.ll"] * k["link"] if proto == "ll" else k["p2p.link"]
         net = k["nic.shift"] if f.shift else k["nic.p2p"]
+    elif candidate.algorithm in ("nvls", "nvls_tree"):
+        local = k["nvls.link"] if f.both_ways else k["nvls.one_way"]
+        local *= k["nvls.tree"] if f.crosses else 1.0
     return Pace(
         launch=dict(whole.breakdown)["launch"],
         duration=whole.duration,
