@@ -1,4 +1,14 @@
-"""Which ops of a schedule are certain to come before which others."""
+"""Which ops of a schedule are certain to come before which others.
+
+An op begins, is sent (its last byte has left) and arrives. One that waits for another begins when
+that is sent, if both have the same source (a rank knows when its own data have left), else when it
+has arrived. Messages of one connection (source, destination and channel) arrive in the order in
+which they were sent. Local ops (source and destination are one) arrive at once.
+
+So any chain of waits from x to y says that x is sent before y begins. That x has arrived by then it
+says only if, somewhere along it, an op of another source waits for x or for what came behind x on
+x's connection.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +19,8 @@ from numpy.typing import NDArray
 
 from commsim.collectives.chunks import Ints
 from commsim.collectives.schedule import Schedule
+
+Flags = NDArray[np.bool_]
 
 CELLS = 1 << 25  # of the clocks held at one time: 128 MB
 
@@ -53,93 +65,153 @@ def levels(schedule: Schedule) -> Levels:
     )
 
 
-def unordered(schedule: Schedule, at: Levels, first: Ints, second: Ints) -> NDArray[np.bool_]:
-    """For pairs of ops: whether the second can start before the first is done."""
-    count, start = len(schedule), schedule.wait_start
+def unordered(
+    schedule: Schedule, at: Levels, first: Ints, second: Ints, sent: Flags | bool = False
+) -> Flags:
+    """For pairs of ops: whether the second can begin before the first has arrived; where `sent` or
+    both are of one connection, so that they arrive in order: before the first is sent.
+    """
+    count, start, connection = len(schedule), schedule.wait_start, _connections(schedule)
+    local = schedule.source == schedule.destination
+    arrived = ~(sent | local[first] | (connection[first] == connection[second]))
     waits = np.sort(np.repeat(np.arange(count), np.diff(start)) * count + schedule.waits)
     loose = ~_found(waits, second * count + first)
+    loose |= arrived & (schedule.source[first] == schedule.source[second])
     asked = np.flatnonzero(loose & (at.level[first] < at.level[second]))
-    # Most of these have a single op between them; clocks are for the rest.
+    # Most of these have a single op between them; clocks are for the rest. The first has arrived if
+    # its own arrival is waited for, or that of an op behind it on its connection.
     asker = np.repeat(asked, np.diff(start)[second[asked]])
     between = schedule.waits[_ranges(start[second[asked]], start[second[asked] + 1])]
-    loose[asker[_found(waits, between.astype(np.int64) * count + first[asker])]] = False
+    joined = _found(waits, between.astype(np.int64) * count + first[asker])
+    asker, between = asker[joined], between[joined]
+    one, two, source = first[asker], second[asker], schedule.source
+    behind = (connection[between] == connection[one]) & (source[between] != source[two])
+    known = ~arrived[asker] | (source[one] != source[between]) | behind
+    loose[asker[known]] = False
     asked = asked[loose[asked]]
     if len(asked):
-        loose[asked] = ~_reaches(at, first[asked], second[asked])
+        loose[asked] = ~_reaches(schedule, at, first[asked], second[asked], arrived[asked])
     return loose
 
 
-def _found(ordered: Ints, values: Ints) -> NDArray[np.bool_]:
+def _connections(schedule: Schedule) -> Ints:
+    """A number per op, the same for all of one source, destination and channel."""
+    pair = schedule.source.astype(np.int64) * schedule.vertices + schedule.destination
+    return (pair << 16) + schedule.channel  # of 16 bits
+
+
+def _found(ordered: Ints, values: Ints) -> Flags:
     """Which values occur in an ordered array."""
     ends = np.append(ordered, -1)
     return np.asarray(ends[np.searchsorted(ordered, values)] == values)
 
 
-def _reaches(at: Levels, first: Ints, second: Ints) -> NDArray[np.bool_]:
-    """Whether a chain of waits leads from each second op back to its first.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Clocks:
+    """Vector clocks: the ops of each connection are dealt into chains of waits; an op's clock holds
+    per chain the level of the chain's last op that is sent before it begins, and in a second half
+    that of the last one that has arrived.
 
-    Vector clocks: ops are dealt into chains of waits; an op's clock holds per chain the level of
-    the chain's last op before it. Only chains that someone asks about get a column.
+    own: the column of each op's chain, -1: none. begin, end: those of its connection.
     """
-    chain = _chains(at)
-    columns, column = np.unique(chain[first], return_inverse=True)
+
+    source: NDArray[np.int32]
+    own: Ints
+    begin: Ints
+    end: Ints
+    last_use: Ints  # the level at which each op's clock is needed last; -1: never
+    peak: int  # clocks needed at one time
+
+
+def _reaches(schedule: Schedule, at: Levels, first: Ints, second: Ints, arrived: Flags) -> Flags:
+    """Whether a chain of waits leads from each second op back to its first and, where `arrived`,
+    says that it has arrived. Only chains that someone asks about get a column of the clocks.
+    """
     count = len(at.level)
+    connection = np.unique(_connections(schedule), return_inverse=True)[1]
+    chain = connection * count + _chains(at, connection)  # those of a connection side by side
+    columns, column = np.unique(chain[first], return_inverse=True)
+    own = np.searchsorted(columns, chain)
+    own[np.append(columns, -1)[own] != chain] = -1
+    begin, end = (np.searchsorted(columns // count, connection, s) for s in ("left", "right"))
     last_use = np.full(count, -1)
-    reader = np.repeat(at.ops, np.diff(at.wait_start))
-    np.maximum.at(last_use, at.waits, at.level[reader])
+    np.maximum.at(last_use, at.waits, at.level[np.repeat(at.ops, np.diff(at.wait_start))])
     kept = last_use >= 0
     births = np.bincount(at.level[kept], minlength=len(at))
     deaths = np.bincount(last_use[kept], minlength=len(at))
     peak = max(1, int((np.cumsum(births) - np.cumsum(deaths) + deaths).max()))
-    width = max(1, min(len(columns), CELLS // peak))
+    clocks = _Clocks(
+        source=schedule.source, own=own, begin=begin, end=end, last_use=last_use, peak=peak
+    )
     found = np.zeros(len(first), dtype=np.bool_)
+    width = max(1, CELLS // (2 * peak))
     for low in range(0, len(columns), width):
-        inside = np.flatnonzero((column >= low) & (column < low + width))
-        own = np.full(len(at.level), -1)
-        own_column = np.searchsorted(columns, chain)
-        own_column[own_column == len(columns)] = 0
-        mine = (columns[own_column] == chain) & (own_column >= low) & (own_column < low + width)
-        own[mine] = own_column[mine] - low
-        asks = inside[np.argsort(at.level[second[inside]], kind="stable")]
-        begin = np.searchsorted(at.level[second[asks]], np.arange(len(at) + 1))
-        clocks = np.full((peak, min(width, len(columns) - low)), -1, dtype=np.int32)
-        free, slot = list(range(peak)), np.full(count, -1)
-        ending = np.argsort(last_use, kind="stable")
-        ends = np.searchsorted(last_use[ending], np.arange(len(at) + 1))
-        for depth in range(len(at)):
-            ops = at.ops[at.start[depth] : at.start[depth + 1]]
-            bounds = at.wait_start[at.start[depth] : at.start[depth + 1] + 1]
-            if depth:
-                rows = _latest(clocks, slot[at.waits[bounds[0] : bounds[-1]]], np.diff(bounds))
-            else:
-                rows = np.full((len(ops), clocks.shape[1]), -1, dtype=np.int32)
-            queries = asks[begin[depth] : begin[depth + 1]]
-            row = np.searchsorted(ops, second[queries])
-            found[queries] = rows[row, column[queries] - low] >= at.level[first[queries]]
-            ticking = np.flatnonzero(own[ops] >= 0)
-            rows[ticking, own[ops[ticking]]] = depth
-            store = np.flatnonzero(last_use[ops] >= 0)
-            taken = [free.pop() for _ in range(len(store))]
-            slot[ops[store]] = taken
-            clocks[taken] = rows[store]
-            free.extend(slot[ending[ends[depth] : ends[depth + 1]]].tolist())
+        high = min(low + width, len(columns))
+        asks = np.flatnonzero((column >= low) & (column < high))
+        asked = column[asks] - low + (high - low) * arrived[asks]
+        found[asks] = _sweep(at, clocks, low, high, second[asks], asked) >= at.level[first[asks]]
     return found
 
 
-def _latest(clocks: NDArray[np.int32], row: Ints, size: Ints) -> NDArray[np.int32]:
-    """The maximum of the clocks in each run of rows; a wait at a time, ten times faster than
+def _sweep(
+    at: Levels, clocks: _Clocks, low: int, high: int, ops: Ints, asked: Ints
+) -> NDArray[np.int32]:
+    """What the clocks of some ops say, each in one column of both halves of `low` to `high`."""
+    size = high - low
+    own = np.where((clocks.own >= low) & (clocks.own < high), clocks.own - low, -1)
+    begin, end = (np.clip(edge - low, 0, size) for edge in (clocks.begin, clocks.end))
+    last_use = clocks.last_use
+    by_level = np.argsort(at.level[ops], kind="stable")
+    ask = np.searchsorted(at.level[ops[by_level]], np.arange(len(at) + 1))
+    ending = np.argsort(last_use, kind="stable")
+    ends = np.searchsorted(last_use[ending], np.arange(len(at) + 1))
+    memory = np.full((clocks.peak, 2 * size), -1, dtype=np.int32)
+    free, slot = list(range(clocks.peak)), np.full(len(own), -1)
+    said = np.empty(len(ops), dtype=np.int32)
+    for depth in range(len(at)):
+        now = at.ops[at.start[depth] : at.start[depth + 1]]
+        bounds = at.wait_start[at.start[depth] : at.start[depth + 1] + 1]
+        waits, waiting = at.waits[bounds[0] : bounds[-1]], np.diff(bounds)
+        if depth:
+            rows = _latest(memory, slot[waits], waiting)
+            # Of another source an op knows what has arrived: all that its connection sent before.
+            row = np.repeat(np.arange(len(now)), waiting)
+            away = clocks.source[waits] != clocks.source[now[row]]
+            row, came = row[away], waits[away]
+            passed = _ranges(begin[came], end[came])
+            row, came = (np.repeat(a, end[came] - begin[came]) for a in (row, came))
+            np.maximum.at(rows, (row, size + passed), memory[slot[came], passed])
+        else:
+            rows = np.full((len(now), 2 * size), -1, dtype=np.int32)
+        queries = by_level[ask[depth] : ask[depth + 1]]
+        said[queries] = rows[np.searchsorted(now, ops[queries]), asked[queries]]
+        ticking = np.flatnonzero(own[now] >= 0)
+        rows[ticking, own[now[ticking]]] = depth
+        store = np.flatnonzero(last_use[now] >= 0)
+        taken = [free.pop() for _ in range(len(store))]
+        slot[now[store]] = taken
+        memory[taken] = rows[store]
+        free.extend(slot[ending[ends[depth] : ends[depth + 1]]].tolist())
+    return said
+
+
+def _latest(memory: NDArray[np.int32], row: Ints, size: Ints) -> NDArray[np.int32]:
+    """The maximum of the clocks in each run of rows. Row by row, as long ones stay in the
+    processor's cache: of 16000 columns 8 times faster than all at once, 18 times than
     maximum.reduceat along the first axis.
     """
     start = np.cumsum(size) - size
-    latest: NDArray[np.int32] = clocks[row[start]]
+    latest: NDArray[np.int32] = memory[row[start]]
     for step in range(1, int(size.max())):
-        more = np.flatnonzero(size > step)
-        latest[more] = np.maximum(latest[more], clocks[row[start[more] + step]])
+        for one in np.flatnonzero(size > step).tolist():
+            np.maximum(latest[one], memory[row[start[one] + step]], out=latest[one])
     return latest
 
 
-def _chains(at: Levels) -> Ints:
-    """A chain's number per op: each op continues one of its waits' chains, if it is the first."""
+def _chains(at: Levels, kind: Ints) -> Ints:
+    """A chain's number per op: each op continues the chain of one of its waits of the same kind, if
+    it is the first.
+    """
     chain = np.full(len(at.level), -1)
     tail = np.ones(len(at.level), dtype=np.bool_)
     made = 0
@@ -148,7 +220,7 @@ def _chains(at: Levels) -> Ints:
         bounds = at.wait_start[at.start[depth] : at.start[depth + 1] + 1]
         waits = at.waits[bounds[0] : bounds[-1]]
         waiter = np.repeat(ops, np.diff(bounds))
-        open_ = tail[waits]
+        open_ = tail[waits] & (kind[waits] == kind[waiter])
         waits, waiter = waits[open_], waiter[open_]
         _, one = np.unique(waiter, return_index=True)
         waits, waiter = waits[one], waiter[one]

@@ -35,6 +35,10 @@ class _Moves:
 def verify(schedule: Schedule, collective: Collective) -> None:
     """Nothing, if every rank provably ends with exactly the right contributions, each once.
 
+    An op that waits for another of its own source begins when that is sent (its last byte has
+    left), and may overtake it; it begins after the arrival of those of other sources. Only messages
+    of one connection (source, destination, channel) arrive in the order in which they were sent.
+
     Otherwise raises ScheduleError, naming the op and the rank.
     """
     _check_chunks(schedule, collective)
@@ -95,7 +99,8 @@ def _moves(schedule: Schedule) -> _Moves:
 
 def _check_races(schedule: Schedule, order: Levels, moves: _Moves) -> None:
     """Accesses to a cell fall into groups that may be unordered among themselves (reads; sums; one
-    write); each access must be ordered after every one of the group before.
+    write); each access must be ordered after every one of the group before: after a read, which is
+    over when the op is sent, or a write or sum, over when it has arrived.
     """
     op = np.concatenate([moves.op, moves.op])
     cell = np.concatenate([moves.source, moves.destination])
@@ -117,9 +122,11 @@ def _check_races(schedule: Schedule, order: Levels, moves: _Moves) -> None:
     second = np.repeat(later, size)
     shift = np.repeat(start[group[later] - 1] - (np.cumsum(size) - size), size)
     first = np.arange(len(second)) + shift
-    pairs, where = np.unique(op[second] * len(schedule) + op[first], return_index=True)
+    question = (op[second] * len(schedule) + op[first]) * 2 + (kind[first] == READ)
+    question, where = np.unique(question, return_index=True)
+    pairs, sent = question // 2, question % 2 == 1
     before, after = pairs % len(schedule), pairs // len(schedule)
-    loose = np.flatnonzero(unordered(schedule, order, before, after))
+    loose = np.flatnonzero(unordered(schedule, order, before, after, sent))
     if len(loose):
         i = loose[0]
         verb = ("reads", "writes", "adds to")
@@ -127,7 +134,8 @@ def _check_races(schedule: Schedule, order: Levels, moves: _Moves) -> None:
         raise ScheduleError(
             f"{_name(schedule, after[i])} {verb[kind[second[where[i]]]]} place "
             f"{place % schedule.places} of {_vertex(schedule, place)}, which "
-            f"{_name(schedule, before[i])} {verb[kind[first[where[i]]]]}, without waiting for it"
+            f"{_name(schedule, before[i])} {verb[kind[first[where[i]]]]}, without waiting for it "
+            f"to {'be sent' if sent[i] else 'arrive'}"
         )
 
 

@@ -22,22 +22,38 @@ COLUMNS = (
     "reduces", "source", "destination", "nbytes", "channel", "round",
     "source_place", "destination_place", "length", "waits",
 )  # fmt: skip
+Event = tuple[str, int]
+Row = tuple[int, int, int, int, int, list[int]]  # ends, places, channel, what it waits for
 SERVED = [(n, o) for n in names() for o in sorted(algorithm(n).operations)]
 
 
 def is_correct(schedule: Schedule) -> bool:
-    """Ops one by one in their order, on multisets of (chunk, giver); all pairs tried for a race."""
+    """Ops one by one in their order, on multisets of (chunk, giver); all pairs tried for a race.
+
+    Per op, as sets of ("sent" or "arrived", op): what is over when it begins, what when its data
+    come, what when they have come. Those before it on its connection come before it.
+    """
     chunks, n = schedule.chunks, schedule.chunks.n
     memory: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
     for p, place in zip(*(a.tolist() for a in np.nonzero(chunks.before())), strict=True):
         chunk = int(chunks.at(np.array(p), np.array(place)))
         memory[p, place] = Counter([(chunk, p if chunks.reduces else 0)])
     touched: list[list[tuple[tuple[int, int], str]]] = []
-    above: list[set[int]] = []
+    begun: list[set[Event]] = []
+    coming: list[set[Event]] = []
+    sent: list[set[Event]] = []
+    arrived: list[set[Event]] = []
+    ways: list[tuple[int, int, int]] = []
     for i, op in enumerate(schedule):
         if any(not 0 <= w < i for w in op.waits):
             return False
-        above.append(set(op.waits).union(*(above[w] for w in op.waits)))
+        ways.append((op.source, op.destination, op.channel))
+        done = [sent[w] if ways[w][0] == op.source else arrived[w] for w in op.waits]
+        begun.append(set().union(*done))
+        ahead = [j for j in range(i) if ways[j] == ways[i] and ("sent", j) in begun[i]]
+        coming.append(begun[i].union(*(arrived[j] for j in ahead)))
+        arrived.append(coming[i] | {("sent", i), ("arrived", i)})
+        sent.append(arrived[i] if op.source == op.destination else begun[i] | {("sent", i)})
         if not {op.source, op.destination} <= set(range(schedule.vertices)):
             return False
         if op.reduces and not chunks.reduces:
@@ -73,13 +89,13 @@ def is_correct(schedule: Schedule) -> bool:
             return False
     for i in range(len(schedule)):
         for j in range(i + 1):
-            if j in above[i]:
-                continue
             for x, (place, kind) in enumerate(touched[i]):
                 for y, (other, was) in enumerate(touched[j]):
                     same = i == j and x == y
                     harmless = kind == was and kind != "set"
-                    if place == other and not same and not harmless:
+                    over = begun[i] if kind == "read" else coming[i]
+                    ordered = ("sent" if was == "read" else "arrived", j) in over
+                    if place == other and not same and not harmless and not ordered:
                         return False
     givers = range(n) if chunks.reduces else range(1)
     for p, place in zip(*(a.tolist() for a in np.nonzero(chunks.after())), strict=True):
@@ -159,6 +175,107 @@ def test_two_writes_without_an_order() -> None:
     builder, collective = broadcast()
     builder.append(0, [1, 1, 2], 0)
     with pytest.raises(ScheduleError, match=r"op 1 .* writes place 0 of rank 1, which op 0"):
+        verify(builder.build(), collective)
+
+
+# Two parts from rank 0 to ranks 1 and 2; place 2 is scratch.
+WAITS: dict[str, tuple[bool, list[Row]]] = {
+    "op 1 begins when op 0 has left: what op 2 reads may come later": (
+        False,
+        [(0, 1, 0, 0, 0, []), (0, 2, 1, 1, 0, [0]), (1, 2, 0, 0, 0, [1]), (0, 1, 1, 1, 0, [])],
+    ),
+    "any number of ops of the same source in between are no help": (
+        False,
+        [
+            (0, 1, 0, 0, 0, []), (0, 2, 1, 1, 0, [0]), (0, 0, 0, 2, 0, [1]), (0, 1, 1, 1, 1, [2]),
+            (1, 2, 0, 0, 0, [3]),
+        ],
+    ),
+    "op 2 waits for op 0 itself": (
+        True,
+        [(0, 1, 0, 0, 0, []), (0, 2, 1, 1, 0, [0]), (1, 2, 0, 0, 0, [0]), (0, 1, 1, 1, 0, [])],
+    ),
+    "op 2 waits for one of its own source that began when op 0 had come": (
+        True,
+        [
+            (0, 1, 0, 0, 0, []), (1, 0, 0, 2, 0, [0]), (1, 2, 0, 0, 0, [1]), (0, 1, 1, 1, 0, []),
+            (0, 2, 1, 1, 0, []),
+        ],
+    ),
+    "op 1 comes behind op 0 on its connection": (
+        True,
+        [(0, 1, 0, 0, 0, []), (0, 1, 1, 1, 0, [0]), (1, 2, 0, 0, 0, [1]), (0, 2, 1, 1, 0, [])],
+    ),
+    "op 1 comes on another channel": (
+        False,
+        [(0, 1, 0, 0, 0, []), (0, 1, 1, 1, 1, [0]), (1, 2, 0, 0, 0, [1]), (0, 2, 1, 1, 0, [])],
+    ),
+    "op 1 comes on the same connection, but does not wait for op 0": (
+        False,
+        [(0, 1, 0, 0, 0, []), (0, 1, 1, 1, 0, []), (1, 2, 0, 0, 0, [1]), (0, 2, 1, 1, 0, [])],
+    ),
+    "op 2 comes behind op 0 on its connection, with op 1 in between": (
+        True,
+        [(0, 1, 0, 0, 0, []), (0, 2, 1, 1, 0, [0]), (0, 1, 1, 1, 0, [1]), (1, 2, 0, 0, 0, [2])],
+    ),
+    "ops 0 and 1 write one place in the order of their connection": (
+        True,
+        [
+            (0, 1, 0, 0, 0, []), (0, 1, 0, 0, 0, [0]), (0, 1, 1, 1, 0, []), (0, 2, 0, 0, 0, []),
+            (0, 2, 1, 1, 0, []),
+        ],
+    ),
+    "ops 0 and 1 write one place on two channels": (
+        False,
+        [
+            (0, 1, 0, 0, 0, []), (0, 1, 0, 0, 1, [0]), (0, 1, 1, 1, 0, []), (0, 2, 0, 0, 0, []),
+            (0, 2, 1, 1, 0, []),
+        ],
+    ),
+    "op 2 overwrites what op 0 has sent, come or not": (
+        True,
+        [
+            (0, 1, 1, 1, 0, []), (0, 2, 1, 1, 0, [0]), (2, 0, 1, 1, 0, [1]), (0, 1, 0, 0, 0, []),
+            (0, 2, 0, 0, 0, []),
+        ],
+    ),
+    "op 2 overwrites what op 0 may not have sent": (
+        False,
+        [
+            (0, 1, 1, 1, 0, []), (0, 2, 1, 1, 0, []), (2, 0, 1, 1, 0, [1]), (0, 1, 0, 0, 0, []),
+            (0, 2, 0, 0, 0, []),
+        ],
+    ),
+    "what op 0 puts elsewhere at its own rank is there at once": (
+        True,
+        [
+            (0, 0, 0, 2, 0, []), (0, 2, 1, 1, 0, [0]), (0, 1, 2, 0, 0, [1]), (0, 1, 1, 1, 0, []),
+            (0, 2, 0, 0, 0, []),
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_what_has_been_sent_has_not_yet_arrived(case: str) -> None:
+    collective = Collective("broadcast", 8)
+    builder = Builder(cut(collective, 3, 2), scratch=1)
+    right, rows = WAITS[case]
+    for source, destination, from_place, to_place, channel, waits in rows:
+        builder.append(source, destination, from_place, to_place, channel=channel, after=waits)
+    schedule = builder.build()
+    assert is_correct(schedule) == right
+    assert accepted(schedule, collective) == right
+
+
+def test_a_sum_that_may_be_passed_on_too_early() -> None:
+    collective = Collective("reduce", 8, root=2)
+    builder = Builder(cut(collective, 3, 2))
+    builder.append(0, 1, 0, reduces=True)
+    builder.append(0, 2, 1, reduces=True, after=[0])
+    builder.append(1, 2, [0, 1], reduces=True, after=[1])
+    problem = r"op 2 .* reads place 0 of rank 1, which op 0 .* adds to, .* to arrive"
+    with pytest.raises(ScheduleError, match=problem):
         verify(builder.build(), collective)
 
 
