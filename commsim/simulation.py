@@ -82,7 +82,8 @@ def simulate(
     Algorithm or a Schedule plays that on `channels` channels, with the profile's hops. routing:
     "adaptive" spreads traffic over equal ways, "ecmp" hashes each pair of ranks onto one by `seed`.
     fold: play equal channels, and equal nodes where nothing tells them apart, as one. watch: called
-    with (transfers done, of how many, s simulated); what it raises ends the simulation.
+    with (transfers done, of how many, s simulated), with none done while the pace is being found;
+    what it raises ends the simulation.
 
     Raises what `predict` raises, and ConditionError for conditions on ranks that do not exist.
     """
@@ -94,6 +95,7 @@ def simulate(
     rules = _Rules(
         cluster=cluster, library=library, profile=profile, algorithm=algorithm, channels=channels,
         routing=routing, seed=seed, fold=fold and conditions.healthy and len(asked) == 1,
+        watch=watch,
     )  # fmt: skip
     jobs = [rules.job(*(a if isinstance(a, tuple) else (a, 0.0))) for a in asked]
     return _play(jobs, rules, conditions, watch, notes)
@@ -143,12 +145,18 @@ class _Rules:
     routing: str
     seed: int
     fold: bool
+    watch: Watch | None
 
     def network(self, ranks: tuple[int, ...] | None) -> ClusterNetwork:
         """The cluster's links with the ways of a group; link numbers are the same for all."""
         return ClusterNetwork(
             cluster=self.cluster, ranks=ranks, routing=self.routing, seed=self.seed
         )
+
+    def _trial(self, of: int) -> Callable[[int, Seconds], None] | None:
+        """`watch` while the pace is being found: nothing is done yet."""
+        watch = self.watch
+        return None if watch is None else lambda done, now: watch(0, of, 0.0)
 
     @property
     def alike(self) -> bool:
@@ -178,7 +186,13 @@ class _Rules:
                 collective, p.choice, self.cluster, fold=self.fold, alike=self.alike
             )
             ideal = ClusterNetwork(cluster=self.ideal, ranks=collective.ranks)
-            laid = tuned(carried.schedule, _chosen(network, carried), _chosen(ideal, carried), pace)
+            laid = tuned(
+                carried.schedule,
+                _chosen(network, carried),
+                _chosen(ideal, carried),
+                pace,
+                self._trial(len(carried.schedule)),
+            )
             name, protocol, multiplicity = p.algorithm, p.protocol, carried.multiplicity
             if multiplicity > 1:
                 notes.append(f"folded: {multiplicity} equal channels are played as one")

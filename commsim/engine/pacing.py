@@ -73,13 +73,22 @@ def _far(ways: Ways, network: Network) -> np.ndarray[tuple[int], np.dtype[np.boo
     return far
 
 
-def tuned(schedule: Schedule, network: Network, ideal: Network, pace: Pace) -> Laid:
-    """The schedule on `network`, so that alone on `ideal` it takes what the closed form says."""
+def tuned(
+    schedule: Schedule,
+    network: Network,
+    ideal: Network,
+    pace: Pace,
+    watch: Callable[[int, Seconds], None] | None = None,
+) -> Laid:
+    """The schedule on `network`, so that alone on `ideal` it takes what the closed form says.
+
+    watch: as of `compiled.play`, in every trial.
+    """
     alone = lay(schedule, ideal)
 
     def time(by: Tuning) -> Seconds:
         plan = make_plan([punctual(paced(alone, ideal, pace, by))], ideal.capacity)
-        return float(compiled.play(plan).arrived.max(initial=0.0))
+        return float(compiled.play(plan, watch).arrived.max(initial=0.0))
 
     by = _bytes(time, pace.transfer)
     by = _hops(time, by, pace.duration - pace.launch)
