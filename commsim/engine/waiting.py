@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.engine.network import Floats
+from commsim.engine.plan import INSTANT
 from commsim.engine.played import Played
 from commsim.errors import ConditionError
 from commsim.units import Seconds
@@ -41,6 +42,7 @@ def split_time(played: Played, punctual: Played) -> tuple[RankTime, ...]:
             f"{punctual.ranks}"
         )
     waited, anyhow = _waited(played), _waited(punctual)
+    longer = waited > anyhow + _instant(played)
     there = np.flatnonzero(played.taking_part[: played.n])
     return tuple(
         RankTime(
@@ -48,7 +50,7 @@ def split_time(played: Played, punctual: Played) -> tuple[RankTime, ...]:
             arrival=float(played.joined[p]),
             end=float(played.finished[p]),
             transferring=float(played.transferring[p]),
-            late=float(waited[p] - anyhow[p]) if waited[p] > anyhow[p] else 0.0,
+            late=float(waited[p] - anyhow[p]) if longer[p] else 0.0,
             waiting=float(min(waited[p], anyhow[p])),
         )
         for p in there.tolist()
@@ -59,4 +61,10 @@ def _waited(played: Played) -> Floats:
     """Per vertex, s in which nothing of its own was under way."""
     ends = np.isfinite(played.finished)
     passed = np.where(ends, played.finished, 0.0) - np.where(ends, played.joined, 0.0)
-    return np.where(ends, np.maximum(0.0, passed - played.transferring), np.inf)
+    waited = passed - played.transferring
+    return np.where(ends, np.where(waited > _instant(played), waited, 0.0), np.inf)
+
+
+def _instant(played: Played) -> Floats:
+    """Per vertex, s that are no more than what rounding leaves of equal times."""
+    return INSTANT * np.where(np.isfinite(played.finished), played.finished, 0.0)

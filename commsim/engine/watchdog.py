@@ -34,11 +34,11 @@ class Cause:
     def __str__(self) -> str:
         match self.kind:
             case "dead":
-                return f"rank {self.who} died at {format_time(self.time)}"
+                return f"{_called(self.who)} died at {format_time(self.time)}"
             case "late" if math.isinf(self.time):
-                return f"rank {self.who} never joins"
+                return f"{_called(self.who)} never joins"
             case "late":
-                return f"rank {self.who} joins only at {format_time(self.time)}"
+                return f"{_called(self.who)} joins only at {format_time(self.time)}"
             case "link":
                 return f"link {self.who} failed at {format_time(self.time)}"
         return f"op {self.op} is still under way"
@@ -72,9 +72,14 @@ class Report:
         return (
             f"[rank {self.rank}] Watchdog caught collective operation timeout: {self.operation} of "
             f"{format_size(self.size)} ran for {format_time(self.timeout)}: rank {self.rank} waits "
-            f"for rank {self.waits_for} (op {self.op}: {format_size(self.nbytes)}, channel "
+            f"for {_called(self.waits_for)} (op {self.op}: {format_size(self.nbytes)}, channel "
             f"{self.channel}). Chain: {chain}. Cause: {self.cause}"
         )
+
+
+def _called(vertex: int | str | None) -> str:
+    """A rank, or a switch by its name."""
+    return f"rank {vertex}" if isinstance(vertex, int) else str(vertex)
 
 
 def watchdog(
