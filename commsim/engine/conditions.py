@@ -102,6 +102,15 @@ class Traffic:
     start: Seconds = 0.0
     rate: BytesPerSecond = math.inf
 
+    def __post_init__(self) -> None:
+        if self.source == self.destination:
+            raise ConditionError(f"traffic: expected two different ranks, got {self.source} twice")
+        if self.nbytes < 0:
+            raise ConditionError(f"traffic: nbytes: expected 0 or more, got {self.nbytes}")
+        if not self.rate > 0:
+            raise ConditionError(f"traffic: rate: expected more than 0 bytes/s, got {self.rate}")
+        _not_negative("traffic: start", self.start)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
@@ -127,6 +136,8 @@ class Conditions:
                 raise ConditionError(
                     f"slow: rank {rank}: expected a factor above 0 (2: half as fast), got {factor}"
                 )
+        if not self.watchdog >= 0:
+            raise ConditionError(f"watchdog: expected a time of 0 s or more, got {self.watchdog}")
 
     @property
     def healthy(self) -> bool:
