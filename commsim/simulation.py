@@ -42,6 +42,9 @@ from commsim.topology.cluster import Cluster
 from commsim.topology.node import without_nics
 from commsim.units import Seconds
 
+COARSE = 1.03
+"""How far a schedule alone may lie above the closed form without a word."""
+
 Asked = Collective | tuple[Collective, Seconds]
 Watch = Callable[[int, int, Seconds], None]
 
@@ -186,7 +189,7 @@ class _Rules:
                 collective, p.choice, self.cluster, fold=self.fold, alike=self.alike
             )
             ideal = ClusterNetwork(cluster=self.ideal, ranks=collective.ranks)
-            laid = tuned(
+            laid, takes = tuned(
                 carried.schedule,
                 _chosen(network, carried),
                 _chosen(ideal, carried),
@@ -196,6 +199,12 @@ class _Rules:
             name, protocol, multiplicity = p.algorithm, p.protocol, carried.multiplicity
             if multiplicity > 1:
                 notes.append(f"folded: {multiplicity} equal channels are played as one")
+            if takes > COARSE:
+                notes.append(
+                    f"alone on an ideal cluster this schedule takes {takes:.3g} times the closed "
+                    "form: its pieces are coarser than the library's, or links allow no less; "
+                    "compare simulations with each other"
+                )
             if carried.hosts:
                 notes.append(
                     f"folded: {self.cluster.nodes} equal machines are played as {carried.hosts}"

@@ -21,7 +21,7 @@ from commsim.engine.network import Floats, Laid, Network, Ways, lay
 from commsim.engine.plan import make_plan, punctual
 from commsim.units import Seconds
 
-CLOSE = 1e-6
+CLOSE = 1e-4
 """How exactly each number of a tuning is found, as a share of it."""
 MOST_HOPS = 1e6
 CHANNELS_BIND = 1.25
@@ -79,20 +79,21 @@ def tuned(
     ideal: Network,
     pace: Pace,
     watch: Callable[[int, Seconds], None] | None = None,
-) -> Laid:
-    """The schedule on `network`, so that alone on `ideal` it takes what the closed form says.
+) -> tuple[Laid, float]:
+    """The schedule on `network`, so that alone on `ideal` it takes what the closed form says; and
+    how many times that it takes there: 1, but more where links or pieces allow no less.
 
     watch: as of `compiled.play`, in every trial.
     """
     alone = lay(schedule, ideal)
+    body = pace.duration - pace.launch
 
     def time(by: Tuning) -> Seconds:
         plan = make_plan([punctual(paced(alone, ideal, pace, by))], ideal.capacity)
         return float(compiled.play(plan, watch).arrived.max(initial=0.0))
 
-    by = _bytes(time, pace.transfer)
-    by = _hops(time, by, pace.duration - pace.launch)
-    return paced(lay(schedule, network), network, pace, by)
+    by, takes = _hops(time, _bytes(time, pace.transfer), body)
+    return paced(lay(schedule, network), network, pace, by), takes / body if body > 0 else 1.0
 
 
 def _bytes(time: Callable[[Tuning], Seconds], target: Seconds) -> Tuning:
@@ -112,17 +113,21 @@ def _bytes(time: Callable[[Tuning], Seconds], target: Seconds) -> Tuning:
     return replace(by, limit=limit)
 
 
-def _hops(time: Callable[[Tuning], Seconds], by: Tuning, target: Seconds) -> Tuning:
-    """The tuning with which hops and bytes together take `target` s."""
+def _hops(time: Callable[[Tuning], Seconds], by: Tuning, target: Seconds) -> tuple[Tuning, Seconds]:
+    """The tuning with which hops and bytes together take `target` s, and what they do take."""
     bytes_alone = time(by)
     if bytes_alone >= target:  # the closed form hides all hops
-        return replace(by, stretch=by.stretch * target / bytes_alone if bytes_alone else 1.0)
+        if bytes_alone <= 0:
+            return by, 0.0
+        by = replace(by, stretch=by.stretch * target / bytes_alone)
+        return by, time(by)
     most = 1.0
-    while time(replace(by, hops=most)) < target:
+    while (takes := time(replace(by, hops=most))) < target:
         most *= 2
         if most > MOST_HOPS:  # no hop lies on the longest path
-            return by
-    hops = brentq(
-        lambda x: time(replace(by, hops=x)) - target, 0.0, most, xtol=CLOSE * most, rtol=CLOSE
-    )
-    return replace(by, hops=hops)
+            return by, bytes_alone
+    if takes > target:
+        most = brentq(
+            lambda x: time(replace(by, hops=x)) - target, 0.0, most, xtol=CLOSE * most, rtol=CLOSE
+        )
+    return replace(by, hops=most), target

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from commsim.collectives.algorithms.grouped import Grouped
 from commsim.collectives.algorithms.ring import Ring
 from commsim.collectives.collective import Collective
 from commsim.engine import compiled
@@ -46,3 +47,26 @@ def test_every_op_happens_when_its_images_do(preset: str, nodes: int, operation:
     for i, op in enumerate(full.schedule):
         image = found[op.source % (hosts * per_host), op.channel, op.round]
         assert full_times.arrived[i] == pytest.approx(image, rel=1e-12)
+
+
+@pytest.mark.parametrize(("preset", "nodes"), [("dgx-h100", 4), ("aws-p4d", 3)])
+def test_an_all_to_all_folds_too(preset: str, nodes: int) -> None:
+    cluster = load_cluster(preset, nodes=nodes)
+    n, per_host = cluster.n_ranks, cluster.gpus_per_node
+    whole = ClusterNetwork(cluster=cluster)
+    collective = Collective("all_to_all", n * 4096)
+    ends = []
+    for window in (3, 1000):
+        for period, network in (
+            (0, whole),
+            (per_host, Folded(base=whole, whole=whole, hosts=1)),
+        ):
+            schedule = Grouped(window=window, period=period).schedule(collective, n)
+            laid = lay(schedule, network)
+            latency = np.where(np.diff(laid.ways.start) > 0, 2e-6, 0.0)
+            laid = replace(laid, ways=replace(laid.ways, latency=latency))
+            plan = make_plan([punctual(laid)], network.capacity)
+            times = compiled.play(plan).arrived[schedule.nbytes > 0]
+            ends.append(times.reshape(n, -1).max(axis=1))  # distance by distance
+        assert times.size * nodes == n * n
+        assert ends[-1] == pytest.approx(ends[-2], rel=1e-12)

@@ -16,7 +16,7 @@ import numpy as np
 
 from commsim.collectives.algorithm import Algorithm, Cost
 from commsim.collectives.builder import NONE, Builder
-from commsim.collectives.chunks import Chunks, cut
+from commsim.collectives.chunks import Chunks, Ints, cut
 from commsim.collectives.collective import Collective
 from commsim.collectives.schedule import Schedule
 from commsim.errors import CollectiveError
@@ -26,9 +26,13 @@ from commsim.errors import CollectiveError
 class Grouped(Algorithm):
     """A rank's k-th send is to the k-th rank after it; it waits until the rank's send and receive
     `window` before are done. Every channel carries its part of every block.
+
+    period: of all_to_all, only what the first `period` ranks send is built, and stands for what the
+    others send, `period` ranks further on. Such a schedule can be played, not proved.
     """
 
     window: int = 8
+    period: int = 0
     operations: ClassVar[frozenset[str]] = frozenset({"all_to_all", "gather", "scatter"})
 
     def __post_init__(self) -> None:
@@ -39,6 +43,8 @@ class Grouped(Algorithm):
         chunks = self._chunks(collective, n, channels)
         builder = Builder(chunks)
         if chunks.root is None:
+            if self.period:
+                return self._of_period(builder, n, channels)
             shape = (n, n, channels)  # at distance 0 a rank's block for itself is copied
             step, giver, channel = (a.ravel() for a in np.indices(shape))
             taker = (giver + step) % n
@@ -71,6 +77,43 @@ class Grouped(Algorithm):
             return Cost(rounds=rounds, nbytes=float(chunks.busiest()))
         block = chunks.nbytes.reshape(n, channels).sum(axis=1)
         return Cost(rounds=rounds, nbytes=float(block.sum() - block[chunks.root]))
+
+    def _of_period(self, builder: Builder, n: int, channels: int) -> Schedule:
+        """What the first `period` ranks send, and for each an op without data at the receiver: what
+        arrives at one rank is the image of what another sends, and a rank may not take the image of
+        its own sending, which it knows earlier, for the arrival.
+        """
+        if self.period < 2 or n % self.period:
+            raise CollectiveError(
+                f"Grouped: period: expected a divisor of {n} ranks and at least 2, got "
+                f"{self.period}"
+            )
+        givers, output = self.period, builder.chunks.output
+        shape = (n, 2, givers, channels)
+        step, there, giver, channel = (a.ravel() for a in np.indices(shape))
+        lanes = givers * channels
+        taker = (giver + step) % n
+        before = step - self.window
+
+        def op(step: Ints, there: Ints | int, giver: Ints) -> Ints:
+            number: Ints = (2 * step + there) * lanes + giver * channels + channel
+            return number
+
+        came = op(before, 1, (giver - before) % n % givers)
+        waits = [op(before, 0, giver), came]
+        after = [np.where((before >= 0) & (there == 0), w, NONE) for w in waits]
+        after[0] = np.where(there == 1, op(step, 0, giver), after[0])
+        builder.append(
+            np.where(there == 1, taker, giver),
+            taker,
+            taker * channels + channel,
+            output + giver * channels + channel,
+            length=1 - there,
+            after=after,
+            channel=channel,
+            round=step // self.window,
+        )
+        return builder.build()
 
     def _chunks(self, collective: Collective, n: int, channels: int) -> Chunks:
         self.check(collective)

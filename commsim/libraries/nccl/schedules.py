@@ -37,10 +37,11 @@ GRAIN: dict[str, Bytes] = {"LL": 4 * KIB, "LL128": 16 * KIB, "Simple": 32 * KIB}
 block's threads take so much at a time), Simple in slices of at least step x 2 / 32 (docs/nccl.md).
 """
 PEERS = 8  # sends and receives that one channel serves at a time (docs/nccl.md)
-MOST_PIECES = 32
-CHAIN_OPS, FINER = 1 << 16, 8
-"""A chain needs many more pieces than hops, or its last rank waits for the first: so many ops, and
-so much finer."""
+MOST_PIECES, FEWEST_PIECES = 32, 4
+FINER = 8
+"""A chain needs many more pieces than hops, or its last rank waits for the first: so much finer."""
+MOST_OPS = 1 << 16
+"""Rather than more ops, larger pieces; but a ring has as many as it has."""
 NONE = -1
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ def carry_out(
             lanes, each = _alike(_rings(collective, facts, channels), fold)
             orders, exits = tuple(o for o, _ in lanes), tuple(e for _, e in lanes)
             if collective.operation in ("broadcast", "reduce"):
-                most = max(MOST_PIECES, CHAIN_OPS // (n * len(orders)))
+                most = max(MOST_PIECES, MOST_OPS // (n * len(orders)))
                 pieces = _pieces(collective, candidate, channels, most, FINER)
                 schedule = _chains(collective, n, orders, pieces)
             else:
@@ -91,6 +92,7 @@ def carry_out(
             return Carried(schedule=schedule, multiplicity=each, exits=exits)
         case "tree":
             parents, each = _alike(_parents(collective, facts, channels), fold)
+            pieces = min(pieces, max(FEWEST_PIECES, MOST_OPS // (2 * n * len(parents))))
             chunks = cut(collective, n, len(parents) * pieces)
             return Carried(
                 schedule=tree_schedule(chunks, np.array(parents), SLOTS), multiplicity=each
@@ -110,8 +112,15 @@ def carry_out(
         case _:
             comm = facts.communicator
             batches = comm.p2p_channels // max(1, comm.p2p_channels_per_peer)
-            one = Grouped(window=PEERS * max(1, batches))
-            return Carried(schedule=one.schedule(collective, n), multiplicity=channels, rails=True)
+            hosts = _alike_hosts(collective, facts, ()) if alike else 0
+            period = hosts * facts.placement.max_per_host
+            one = Grouped(window=PEERS * max(1, batches), period=period)
+            return Carried(
+                schedule=one.schedule(collective, n),
+                multiplicity=channels,
+                rails=True,
+                hosts=hosts,
+            )
     return Carried(schedule=one.schedule(collective, n), multiplicity=channels)
 
 
@@ -136,19 +145,22 @@ def _alike(of_channels: Sequence[T], fold: bool) -> tuple[tuple[T, ...], int]:
 def _alike_hosts(
     collective: Collective, facts: NcclFacts, orders: Sequence[tuple[int, ...]]
 ) -> int:
-    """The fewest machines (at least 2 ranks) by which a step carries every ring onto itself; 0
-    where none does, blocks differ in size, or not every rank takes part.
+    """The fewest machines (at least 2 ranks) by which a step carries every ring onto itself, and an
+    all_to_all; 0 where none does, blocks differ in size, or not every rank takes part.
     """
     at, n = facts.placement, facts.placement.n
-    sizes = cut(collective, n, len(orders)).nbytes
-    if collective.ranks is not None or not at.uniform or sizes.min() < sizes.max():
+    rooted = collective.operation in ("gather", "scatter")
+    if rooted or collective.ranks is not None or collective.splits or not at.uniform:
         return 0
-    per_host, table = at.max_per_host, np.array(orders)
-    domain = at.max_per_domain // per_host
+    sizes = cut(collective, n, max(1, len(orders))).nbytes
+    if sizes.min() < sizes.max():
+        return 0
+    domain = at.max_per_domain // at.max_per_host
     for hosts in (domain, 2 * domain):
-        step = hosts * per_host
+        step = hosts * at.max_per_host
         if step < 2 or n % step or n // step < 2:
             continue
+        table = np.array(orders or (range(n),))
         if (np.roll(table, -step, axis=1) == (table + step) % n).all():
             return hosts
     return 0
