@@ -329,7 +329,7 @@ def _sent(f: Fixed, s: State, op: int, now: float) -> None:
 
 @compiled
 def _start(f: Fixed, s: State, op: int, now: float) -> None:
-    if now >= min(f.death[f.source[op]], f.death[f.destination[op]]):
+    if now * (1 + INSTANT) >= min(f.death[f.source[op]], f.death[f.destination[op]]):
         s.phase[op] = STUCK
         return
     s.begun[op] = now
@@ -442,8 +442,6 @@ def _advance(f: Fixed, s: State, budget: int) -> int:
                 and f.change_time[s.counts[CHANGED]] <= horizon
             ):
                 _change(f, s)
-            while s.counts[DIED] < len(f.death_time) and f.death_time[s.counts[DIED]] <= horizon:
-                _die(f, s)
             while s.counts[FLOWS] > 0 and s.finish[s.flows[0]] <= horizon:
                 slot = s.flows[0]
                 s.counts[FLOWS] = heaps.remove(s.flows, s.where, s.finish, s.counts[FLOWS], slot)
@@ -451,6 +449,9 @@ def _advance(f: Fixed, s: State, budget: int) -> int:
                 _leave(f, s, slot)
                 _sent(f, s, op, now)
                 budget -= 1
+            # What ends in the instant of a death has ended; what would begin does not.
+            while s.counts[DIED] < len(f.death_time) and f.death_time[s.counts[DIED]] <= horizon:
+                _die(f, s)
             while s.counts[HEAP] > 0 and s.heap_time[0] <= horizon:
                 b = np.int64(s.heap_bucket[0])
                 if s.bucket_size[b] > s.counts[FREE]:

@@ -43,9 +43,14 @@ class _Links:
         return done
 
     def drop(self, vertex: int) -> None:
-        """The vertex has died: its flows go, and never are done."""
+        """The vertex has died: its flows go, and never are done unless they end just now."""
+        self._advance()
         for op in [o for o in self.left if vertex in self._ends(o)]:
-            del self.left[op], self.rate[op], self.done[op]
+            ends = self.rate[op] > 0 and self._end(op) <= self.env.now * (1 + INSTANT)
+            del self.left[op], self.rate[op]
+            done = self.done.pop(op)
+            if ends:
+                done.succeed()
         self.share()
 
     def share(self) -> None:
@@ -121,7 +126,7 @@ def play(plan: Plan) -> Times:
         yield env.timeout(max(0.0, joined - env.now))
         times.ready[op] = env.now
         yield env.timeout(plan.overhead[op])
-        if env.now >= death:
+        if env.now * (1 + INSTANT) >= death:
             return
         times.begun[op] = env.now
         crosses = plan.way_start[way + 1] > plan.way_start[way] or np.isfinite(plan.limit[way])
