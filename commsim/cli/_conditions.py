@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
@@ -11,6 +12,7 @@ import typer
 from commsim.cli._arguments import read_operation, read_pairs, read_size
 from commsim.engine.conditions import Conditions, Jitter, LinkFault, Traffic
 from commsim.errors import SpecError, UnitError
+from commsim.topology.cluster import Cluster
 from commsim.units import Bytes, Seconds, parse_rate, parse_size, parse_time
 
 Late = Annotated[
@@ -169,3 +171,21 @@ def _traffic(text: str) -> Traffic:
         start=parse_time(time) if time else 0.0,
         **({"rate": parse_rate(rate)} if rate else {}),
     )
+
+
+def read_placement(text: str, cluster: Cluster, ranks: str | None) -> tuple[int, ...]:
+    """The ranks of `packed=16` or `spread=16`."""
+    way, _, number = text.partition("=")
+    count = int(number) if number.isdigit() else 0
+    if ranks is not None or way not in ("packed", "spread") or not 2 <= count <= cluster.n_ranks:
+        raise SpecError(
+            [
+                f"--placement: expected packed=N or spread=N with N from 2 to {cluster.n_ranks}, "
+                f"and no --ranks, got {text!r}" + (f" and --ranks {ranks}" if ranks else "")
+            ]
+        )
+    if way == "packed":
+        return tuple(range(count))
+    per_host = cluster.gpus_per_node
+    turns = (host * per_host + local for local in range(per_host) for host in range(cluster.nodes))
+    return tuple(sorted(itertools.islice(turns, count)))

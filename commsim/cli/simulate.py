@@ -17,12 +17,18 @@ from commsim.cli._output import print_facts, print_json, print_section, print_ta
 from commsim.cli._progress import Progress
 from commsim.cli.predict import choice_text, title
 from commsim.collectives.collective import Collective
+from commsim.collectives.schedule import Schedule
+from commsim.collectives.verify import verify
 from commsim.engine.conditions import Conditions
 from commsim.engine.timeline import Timeline
 from commsim.engine.waiting import RankTime, split_time
+from commsim.errors import CollectiveError
 from commsim.prediction import Prediction
 from commsim.simulation import simulate as play
 from commsim.traces import chrome
+from commsim.traces.lookup import writer
+from commsim.traces.msccl import Msccl
+from commsim.traces.trace import Trace
 from commsim.units import format_rate, format_size, format_time, parse_time
 
 NEVER = 3
@@ -46,7 +52,12 @@ def simulate(
     gpu: a.GpuName = None,
     algorithm: Annotated[
         str | None,
-        typer.Option("--algorithm", "-a", help="Play this one instead of the library's choice."),
+        typer.Option(
+            "--algorithm",
+            "-a",
+            help="Play this one instead of the library's choice: a name of the catalogue, or a file"
+            " of MSCCL XML, which is proved first.",
+        ),
     ] = None,
     channels: Annotated[int, typer.Option("--channels", help="Channels of --algorithm.")] = 1,
     also: c.Also = None,
@@ -68,6 +79,21 @@ def simulate(
     fold: Annotated[
         bool, typer.Option("--fold/--no-fold", help="Play equal channels and nodes as one.")
     ] = True,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--export",
+            help="Write what is played as msccl=FILE.xml, goal=FILE or chakra=PREFIX. Repeatable.",
+        ),
+    ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            "--placement",
+            help="Where a group of so many ranks lies: packed=16 (machine by machine) or spread=16"
+            " (a rank of every machine in turn), instead of --ranks.",
+        ),
+    ] = None,
     advise: Annotated[
         bool,
         typer.Option("--advise", help="Say in which order a ring should visit the ranks."),
@@ -87,6 +113,9 @@ def simulate(
 
     Exit codes: 0 ok, 2 bad input or out of time, 3 the operation never ends.
     """
+    if placement is not None:
+        machines = a.read_cluster(cluster, nodes=nodes, settings=settings, gpu=gpu)
+        ranks = ",".join(map(str, c.read_placement(placement, machines, ranks)))
     question = a.question(
         cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
@@ -100,12 +129,15 @@ def simulate(
         (Collective(name, nbytes, dtype=question.dtype, ranks=question.ranks), start)
         for name, nbytes, start in c.read_also(also)
     ]
+    chosen = read_algorithm(algorithm, asked[0][0])
+    exports = a.read_pairs("--export", "goal=ring.goal", export)
+    formats = {writer(name): path for name, path in exports.items()}
     with Progress(parse_time(time_limit) if time_limit else None) as progress:
 
         def played(under: Conditions) -> Timeline:
             return play(
-                asked, question.cluster, question.library, question.profile, algorithm=algorithm,
-                channels=channels, routing=routing, seed=seed, conditions=under, fold=fold,
+                asked, question.cluster, question.library, question.profile, algorithm=chosen,
+                channels=channels, routing=routing, seed=seed, conditions=under, fold=fold and not exports,
                 watch=progress.watch,
             )  # fmt: skip
 
@@ -113,6 +145,9 @@ def simulate(
         punctual = played(replace(conditions, late={})) if conditions.late else None
     if timeline is not None:
         chrome.write(found, timeline)
+    for trace_format, path in formats.items():
+        trace = Trace(collective=asked[0][0], schedule=found.played[0].laid.schedule)
+        trace_format.write(trace, path)
     orders = ring_orders(asked[0][0], question.cluster, routing=routing) if advise else ()
     if json:
         waited = split_time(found.played[0], punctual.played[0]) if punctual else ()
@@ -130,6 +165,20 @@ def simulate(
             print(f"\ntimeline written to {timeline}; open it at https://ui.perfetto.dev")
     if found.stalled:
         raise typer.Exit(NEVER)
+
+
+def read_algorithm(text: str | None, collective: Collective) -> str | Schedule | None:
+    """A name for the catalogue, or the schedule in a file of MSCCL XML, once it is proved."""
+    if text is None or not text.endswith(".xml"):
+        return text
+    trace = Msccl(nbytes=collective.nbytes, dtype=collective.dtype).read(text)
+    if trace.collective.operation != collective.operation:
+        raise CollectiveError(
+            f"{text}: it is a schedule of {trace.collective.operation}, asked was "
+            f"{collective.operation}"
+        )
+    verify(trace.schedule, replace(collective, ranks=None))
+    return trace.schedule
 
 
 def show(found: Timeline, punctual: Timeline | None, predicted: Prediction) -> None:

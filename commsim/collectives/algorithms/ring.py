@@ -28,7 +28,7 @@ class Ring(Algorithm):
     """`both_ways`: odd channels run backwards. orders: the positions in ring order, channel c takes
     order c modulo their number; none: the order of the positions. pieces: how many parts of a block
     follow each other from rank to rank. slots: how many of them a rank may be ahead of what the
-    next has passed on; more than `pieces`; 0: any number.
+    next has passed on; more than `pieces`; None: any number.
 
     period: only the first `period` places of every ring are built, and stand for all others, which
     do the same `period` places further on. Such a schedule can be played, not proved.
@@ -37,14 +37,14 @@ class Ring(Algorithm):
     both_ways: bool = False
     orders: tuple[tuple[int, ...], ...] = ()
     pieces: int = 1
-    slots: int = 0
+    slots: int | None = None
     period: int = 0
     operations: ClassVar[frozenset[str]] = frozenset(
         {"all_reduce", "all_gather", "reduce_scatter", "barrier"}
     )
 
     def __post_init__(self) -> None:
-        if self.pieces < 1 or (self.slots and self.slots <= self.pieces):
+        if self.pieces < 1 or (self.slots is not None and self.slots <= self.pieces):
             raise CollectiveError(
                 f"Ring: expected at least 1 piece and more slots than pieces, got {self.pieces} "
                 f"pieces and {self.slots} slots"
@@ -79,7 +79,7 @@ class Ring(Algorithm):
                 np.where(step > 0, (turn - pieces) * lanes + before, NONE),
                 np.where(turn > 0, (turn - 1) * lanes + lane, NONE),
             ]
-            if self.slots:
+            if self.slots is not None:
                 passed = (turn - self.slots + pieces) * lanes + after
                 waits.append(np.where(turn >= self.slots, passed, NONE))
             builder.append(
