@@ -81,7 +81,9 @@ CASES: dict[str, Callable[[], Callable[[], int]]] = {
     "ring all_reduce 1 MiB, 1,024 ranks": lambda: flat("ring", 1024),
     "ring all_reduce 1 MiB, 16,384 ranks, folded": lambda: folded(2048),
     "two-level ring all_reduce, 128 x 8": lambda: flat("hierarchical", 1024, group=8),
-    "double binary tree all_reduce, 1,024 x 8": lambda: flat("double_binary_tree", 8192, channels=2),
+    "double binary tree all_reduce, 1,024 x 8": lambda: flat(
+        "double_binary_tree", 8192, channels=2
+    ),
     "all_to_all, fat-tree, ECMP, 1,024 ranks": lambda: fat_tree(1024, "ecmp"),
     "all_to_all, fat-tree, adaptive, 1,024 ranks": lambda: fat_tree(1024, "adaptive"),
     "all_to_all, fat-tree, ECMP, 2,048 ranks": lambda: fat_tree(2048, "ecmp"),

@@ -137,7 +137,8 @@ def simulate(
         def played(under: Conditions) -> Timeline:
             return play(
                 asked, question.cluster, question.library, question.profile, algorithm=chosen,
-                channels=channels, routing=routing, seed=seed, conditions=under, fold=fold and not exports,
+                channels=channels, routing=routing, seed=seed, conditions=under,
+                fold=fold and not exports,
                 watch=progress.watch,
             )  # fmt: skip
 
