@@ -86,6 +86,14 @@ class ClusterNetwork(Network):
         return np.arange(len(self.capacity)) >= self._cabling.first
 
     @cached_property
+    def between_switches(self) -> Flags:
+        """Which links join two switches of the fabric."""
+        cabling = self._cabling
+        found = np.zeros(len(self.capacity), dtype=np.bool_)
+        found[cabling.first :] = np.minimum(cabling.tail, cabling.head) >= cabling.nics
+        return found
+
+    @cached_property
     def by_machine(self) -> tuple[Ints, ...]:
         """Link numbers [machine, link]: inside it, from its NICs to the fabric, and back; -1: none.
 

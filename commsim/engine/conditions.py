@@ -115,8 +115,8 @@ class Traffic:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
     """late: s after the others, by rank. slow: factor on a rank's software time and on the time
-    that its bytes need (2: half as fast). deaths: when a rank dies, s. watchdog: s after which a rank
-    that still waits reports a time-out (torch's NCCL default: 10 minutes).
+    that its bytes need (2: half as fast). deaths: when a rank dies, s. watchdog: s after which a
+    rank that still waits reports a time-out (torch's NCCL default: 10 minutes).
     """
 
     late: Mapping[int, Seconds] = field(default_factory=dict)

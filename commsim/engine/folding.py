@@ -45,6 +45,11 @@ class Folded(Network):
         """As in the base."""
         return self.base.over_network
 
+    @property
+    def between_switches(self) -> Flags:
+        """As in the base."""
+        return self.base.between_switches
+
     @cached_property
     def _image(self) -> Ints:
         """Per link the one of the first machines for which it is taken; -1: inside the fabric."""

@@ -133,6 +133,11 @@ class Network(ABC):
         """Which links are cables of a fabric between machines; none unless it says so."""
         return np.zeros(len(self.capacity), dtype=np.bool_)
 
+    @property
+    def between_switches(self) -> Flags:
+        """Which of these cables end at no NIC; none unless it says so."""
+        return np.zeros(len(self.capacity), dtype=np.bool_)
+
     @abstractmethod
     def ways(
         self, schedule: Schedule, source: Ints, destination: Ints, channel: Ints, reduces: Ints

@@ -52,6 +52,11 @@ class ChosenNics(Network):
         """As in the base."""
         return self.base.over_network
 
+    @property
+    def between_switches(self) -> Flags:
+        """As in the base."""
+        return self.base.between_switches
+
     @cached_property
     def _rank(self) -> Ints:
         cluster, ranks = self.base.cluster, self.base.ranks

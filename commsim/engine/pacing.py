@@ -42,11 +42,15 @@ class Tuning:
 
 
 def paced(laid: Laid, network: Network, pace: Pace, by: Tuning) -> Laid:
-    """The ways with what software adds to them; no link carries more than it can."""
+    """The ways with what software adds to them; no link carries more than it can.
+
+    What a NIC and its protocol leave of its rate is lost at the NIC; between switches nothing is.
+    """
     ways = laid.ways
     far, crossed = _far(ways, network), np.diff(ways.start) > 0
     share = np.where(far, pace.net_share, pace.local_share)
-    weight = ways.weight * np.repeat(np.maximum(1.0, by.stretch / share), np.diff(ways.start))
+    more = np.repeat(np.maximum(1.0, by.stretch / share), np.diff(ways.start))
+    weight = ways.weight * np.where(network.between_switches[ways.crossing], 1.0, more)
     hop = np.where(far, pace.net_hop, pace.local_hop) * crossed * by.hops
     limit = ways.limit
     if np.isfinite(by.limit):
