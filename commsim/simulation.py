@@ -116,12 +116,17 @@ def _without_dead_nics(
     leaf = {cable.source: cable.target for cable in wiring.cables}
     dead: dict[int, str] = {}
     others = []
+
+    def cuts_off(fault: LinkFault, nic: str) -> bool:
+        there = leaf.get(nic, "")
+        return any(map(fault.means, (nic, there, f"{nic} -> {there}", f"{there} -> {nic}")))
+
     for fault in conditions.faults:
         found = [
             i
             for host in range(cluster.nodes if fault.dead else 0)
             for i in range(len(site.nics))
-            if fault.means(site.nic(host, i)) or fault.means(leaf.get(site.nic(host, i), ""))
+            if cuts_off(fault, site.nic(host, i))
         ]
         dead |= dict.fromkeys(found, fault.link)
         if not found:
@@ -261,9 +266,13 @@ def _play(
     network = rules.network(None)
     parts = [_part(job, conditions) for job in jobs]
     others = [_other(t, rules) for t in conditions.traffic]
-    faults = [*_slow_links(conditions, rules.cluster), *conditions.faults]
-    changes = [c for fault in faults for c in fault.changes(network)]
-    plan = make_plan([*parts, *others], network.capacity, changes)
+    share = _slow_links(conditions, rules.cluster, network)
+    changes = [
+        replace(change, capacity=change.capacity * share[change.link])
+        for fault in conditions.faults
+        for change in fault.changes(network)
+    ]
+    plan = make_plan([*parts, *others], network.capacity * share, changes)
     of = len(plan)
     times = compiled.play(plan, None if watch is None else lambda done, now: watch(done, of, now))
     played, first = [], 0
@@ -335,13 +344,14 @@ def _slowed(laid: Laid, slow: Floats) -> Laid:
     return replace(laid, ways=slower)
 
 
-def _slow_links(conditions: Conditions, cluster: Cluster) -> list[LinkFault]:
-    """What slow ranks do to the links of their devices."""
-    return [
-        LinkFault(link="node{}/{}".format(*_device(cluster, rank)), share=1 / factor)
-        for rank, factor in conditions.slow.items()
-        if factor > 1
-    ]
+def _slow_links(conditions: Conditions, cluster: Cluster, network: Network) -> Floats:
+    """Per link the share of its bandwidth that slow ranks' devices leave of it."""
+    share = np.ones(len(network.capacity))
+    for rank, factor in conditions.slow.items():
+        if factor > 1:
+            device = LinkFault(link="node{}/{}".format(*_device(cluster, rank)))
+            share[[change.link for change in device.changes(network)]] /= factor
+    return share
 
 
 def _device(cluster: Cluster, rank: int) -> tuple[int, str]:
