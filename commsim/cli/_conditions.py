@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 import typer
 
-from commsim.cli._arguments import read_operation, read_pairs, read_size
+from commsim.cli._arguments import read_operation, read_pairs
 from commsim.engine.conditions import Conditions, Jitter, LinkFault, Traffic
 from commsim.errors import SpecError, UnitError
 from commsim.topology.cluster import Cluster
@@ -86,6 +87,8 @@ def read_conditions(
     faults = [_degraded(text) for text in degrade or ()]
     for text in fail or ():
         link, _, time = text.partition("@")
+        if not link or text.endswith("@"):
+            raise SpecError([f"--fail: expected LINK[@TIME] such as node0/nic3@1ms, got {text!r}"])
         faults.append(LinkFault(link=link, time=_time("--fail", text, time)))
     return Conditions(
         late=_by_rank("--late", "3=2ms", late, parse_time),
@@ -94,7 +97,7 @@ def read_conditions(
         jitter=_jitter(jitter, seed),
         faults=tuple(faults),
         traffic=tuple(_traffic(text) for text in traffic or ()),
-        watchdog=parse_time(watchdog),
+        watchdog=read_time("--watchdog", watchdog),
     )
 
 
@@ -105,8 +108,18 @@ def read_also(texts: Sequence[str] | None) -> list[tuple[str, Bytes, Seconds]]:
         what, _, time = text.partition("@")
         operation, _, size = what.partition(":")
         name = read_operation(operation)
-        found.append((name, read_size(name, size or None), _time("--also", text, time)))
+        if not size and name != "barrier":
+            raise SpecError(
+                [f"--also: expected OP:SIZE[@TIME] such as all_gather:64MiB@1ms, got {text!r}"]
+            )
+        nbytes = _read(f"--also {text}", parse_size, size) if size else 0
+        found.append((name, nbytes, _time("--also", text, time)))
     return found
+
+
+def read_time(option: str, text: str) -> Seconds:
+    """The time that an option gives."""
+    return _read(f"{option} {text}", parse_time, text)
 
 
 def _by_rank(
@@ -132,7 +145,7 @@ def _degraded(text: str) -> LinkFault:
         value = float(share)
     except ValueError:
         value = -1.0
-    if not link or value < 0:
+    if not link or value < 0 or rest.endswith("@"):
         raise SpecError(
             [f"--degrade: expected LINK=SHARE[@TIME] such as node0/nic3=0.5, got {text!r}"]
         )
@@ -140,10 +153,15 @@ def _degraded(text: str) -> LinkFault:
 
 
 def _time(option: str, text: str, time: str) -> Seconds:
+    return _read(f"{option} {text}", parse_time, time) if time else 0.0
+
+
+def _read(where: str, read: Callable[[str], V], text: str) -> V:
+    """The text read; an error says where it stands."""
     try:
-        return parse_time(time) if time else 0.0
+        return read(text)
     except UnitError as error:
-        raise SpecError([f"{option} {text}: {error}"]) from None
+        raise SpecError([f"{where}: {error}"]) from None
 
 
 def _jitter(text: str | None, seed: int) -> Jitter | None:
@@ -154,7 +172,7 @@ def _jitter(text: str | None, seed: int) -> Jitter | None:
         raise SpecError(
             [f"--jitter: expected DISTRIBUTION=MEAN such as exponential=2us, got {text!r}"]
         )
-    return Jitter(distribution=distribution, mean=parse_time(mean), seed=seed)
+    return Jitter(distribution=distribution, mean=_time("--jitter", text, mean), seed=seed)
 
 
 def _traffic(text: str) -> Traffic:
@@ -164,12 +182,13 @@ def _traffic(text: str) -> Traffic:
             [f"--traffic: expected FROM-TO:SIZE[@TIME][/RATE] such as 0-8:1GiB@1ms, got {text!r}"]
         )
     source, destination, size, time, rate = match.groups()
+    where = f"--traffic {text}"
     return Traffic(
         source=int(source),
         destination=int(destination),
-        nbytes=parse_size(size),
-        start=parse_time(time) if time else 0.0,
-        **({"rate": parse_rate(rate)} if rate else {}),
+        nbytes=_read(where, parse_size, size),
+        start=_time("--traffic", text, time or ""),
+        rate=_read(where, parse_rate, rate) if rate else math.inf,
     )
 
 

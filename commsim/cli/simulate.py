@@ -22,14 +22,14 @@ from commsim.collectives.verify import verify
 from commsim.engine.conditions import Conditions
 from commsim.engine.timeline import Timeline
 from commsim.engine.waiting import RankTime, split_time
-from commsim.errors import CollectiveError
+from commsim.errors import CollectiveError, SpecError
 from commsim.prediction import Prediction
 from commsim.simulation import simulate as play
 from commsim.traces import chrome
 from commsim.traces.lookup import writer
 from commsim.traces.msccl import Msccl
 from commsim.traces.trace import Trace
-from commsim.units import format_rate, format_size, format_time, parse_time
+from commsim.units import format_rate, format_size, format_time
 
 NEVER = 3
 HOTTEST = 10
@@ -132,18 +132,20 @@ def simulate(
     chosen = read_algorithm(algorithm, asked[0][0])
     exports = a.read_pairs("--export", "goal=ring.goal", export)
     formats = {writer(name): path for name, path in exports.items()}
-    with Progress(parse_time(time_limit) if time_limit else None) as progress:
+    check_folders([("--timeline", timeline), *(("--export", path) for path in formats.values())])
+    limit = c.read_time("--time-limit", time_limit) if time_limit is not None else None
+    with Progress(limit) as progress:
 
-        def played(under: Conditions) -> Timeline:
+        def played(under: Conditions, fold: bool) -> Timeline:
             return play(
                 asked, question.cluster, question.library, question.profile, algorithm=chosen,
                 channels=channels, routing=routing, seed=seed, conditions=under,
-                fold=fold and not exports,
-                watch=progress.watch,
+                fold=fold, watch=progress.watch,
             )  # fmt: skip
 
-        found = played(conditions)
-        punctual = played(replace(conditions, late={})) if conditions.late else None
+        found = played(conditions, fold and not exports)
+        # To be compared rank by rank, and so with every rank in it.
+        punctual = played(replace(conditions, late={}), False) if conditions.late else None
     if timeline is not None:
         chrome.write(found, timeline)
     for trace_format, path in formats.items():
@@ -166,6 +168,20 @@ def simulate(
             print(f"\ntimeline written to {timeline}; open it at https://ui.perfetto.dev")
     if found.stalled:
         raise typer.Exit(NEVER)
+
+
+def check_folders(paths: Sequence[tuple[str, str | Path | None]]) -> None:
+    """Nothing if every file can be written where it is to go; before a long simulation, not after.
+
+    Otherwise raises SpecError.
+    """
+    problems = [
+        f"{option}: {path}: the folder {Path(path).parent} does not exist; make it first"
+        for option, path in paths
+        if path is not None and not Path(path).parent.is_dir()
+    ]
+    if problems:
+        raise SpecError(problems)
 
 
 def read_algorithm(text: str | None, collective: Collective) -> str | Schedule | None:

@@ -84,10 +84,8 @@ class LinkFault:
         if not found:
             ends = {end for name in network.links for end in name.split(" -> ")}
             raise UnknownNameError("link or device", self.link, sorted(ends)[:200])
-        capacity = network.capacity
-        return tuple(
-            Change(time=self.time, link=i, capacity=float(capacity[i]) * self.share) for i in found
-        )
+        left = network.capacity * self.share if self.share else np.zeros(len(network.capacity))
+        return tuple(Change(time=self.time, link=i, capacity=float(left[i])) for i in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

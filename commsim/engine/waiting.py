@@ -41,6 +41,11 @@ def split_time(played: Played, punctual: Played) -> tuple[RankTime, ...]:
             f"split_time: expected one collective played twice, got ranks {played.ranks} and "
             f"{punctual.ranks}"
         )
+    if (played.taking_part[: played.n] & ~punctual.taking_part[: played.n]).any():
+        raise ConditionError(
+            "split_time: in the punctual collective some ranks stand for others; play it with "
+            "fold=False"
+        )
     waited, anyhow = _waited(played), _waited(punctual)
     longer = waited > anyhow + _instant(played)
     there = np.flatnonzero(played.taking_part[: played.n])
