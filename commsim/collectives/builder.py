@@ -194,11 +194,22 @@ class Builder:
 
 
 def frontier(schedule: Schedule) -> Frontier:
-    """Where a schedule ends: per vertex, its ops for which no other op of that vertex waits."""
+    """Where a schedule ends: per vertex, its ops for which no other op of that vertex waits.
+
+    Who waits for an op of its own source knows only that it has left, not that it has arrived; but
+    over one connection ops arrive in order.
+    """
     waiter = np.repeat(np.arange(len(schedule)), np.diff(schedule.wait_start))
     last: list[set[int]] = [set() for _ in range(schedule.vertices)]
+    waits = schedule.waits
+    only_left = schedule.source[waiter] == schedule.source[waits]
+    only_left &= (schedule.destination[waiter] != schedule.destination[waits]) | (
+        schedule.channel[waiter] != schedule.channel[waits]
+    )
     for end in (schedule.source, schedule.destination):
-        follows = _touches(schedule, waiter, end[schedule.waits])
+        follows = _touches(schedule, waiter, end[waits])
+        if end is schedule.destination:
+            follows &= ~only_left
         open_ = np.ones(len(schedule), dtype=np.bool_)
         open_[schedule.waits[follows]] = False
         for op in np.flatnonzero(open_).tolist():

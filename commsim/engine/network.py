@@ -142,7 +142,10 @@ class Network(ABC):
     def ways(
         self, schedule: Schedule, source: Ints, destination: Ints, channel: Ints, reduces: Ints
     ) -> Ways:
-        """One way for each (source, destination, channel, reduces or not) of a schedule's ops."""
+        """One way for each (source, destination, channel, reduces or not) of a schedule's ops.
+
+        The latency may not depend on `reduces`: over one connection ops arrive in their order.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

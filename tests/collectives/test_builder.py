@@ -62,3 +62,15 @@ def test_columns_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="read-only"):
         schedule.nbytes[0] = 3
     assert schedule.waits.dtype == np.int32
+
+
+def test_an_op_that_has_only_left_is_not_behind_its_receiver() -> None:
+    # 0 sends to 1 twice on two channels; the second waits until the first has left, not arrived.
+    builder = Builder(cut(Collective("broadcast", 8), 2, 2))
+    builder.append(0, 1, 0, channel=0)
+    builder.append(0, 1, 1, channel=1, after=(0,))
+    assert frontier(builder.build()).ops == ((1,), (0, 1))
+    builder = Builder(cut(Collective("broadcast", 8), 2, 2))
+    builder.append(0, 1, 0)
+    builder.append(0, 1, 1, after=(0,))
+    assert frontier(builder.build()).ops == ((1,), (1,))
