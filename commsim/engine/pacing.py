@@ -33,12 +33,13 @@ need not be in each other's way."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """stretch: on the time that bytes need on a link. limit: the most that one transfer gets, as a
-    share of its way's rate. hops: on the profile's time of a hop.
+    share of its way's rate. hops: on the profile's time of a hop. slower: on all of these.
     """
 
     stretch: float = 1.0
     limit: float = np.inf
     hops: float = 1.0
+    slower: float = 1.0
 
 
 def paced(laid: Laid, network: Network, pace: Pace, by: Tuning) -> Laid:
@@ -49,9 +50,9 @@ def paced(laid: Laid, network: Network, pace: Pace, by: Tuning) -> Laid:
     ways = laid.ways
     far, crossed = _far(ways, network), np.diff(ways.start) > 0
     share = np.where(far, pace.net_share, pace.local_share)
-    more = np.repeat(np.maximum(1.0, by.stretch / share), np.diff(ways.start))
+    more = np.repeat(by.slower * np.maximum(1.0, by.stretch / share), np.diff(ways.start))
     weight = ways.weight * np.where(network.between_switches[ways.crossing], 1.0, more)
-    hop = np.where(far, pace.net_hop, pace.local_hop) * crossed * by.hops
+    hop = np.where(far, pace.net_hop, pace.local_hop) * crossed * by.hops * by.slower
     limit = ways.limit
     if np.isfinite(by.limit):
         limit = np.minimum(limit, rates(ways, weight, network) * by.limit)
@@ -125,13 +126,23 @@ def _hops(time: Callable[[Tuning], Seconds], by: Tuning, target: Seconds) -> tup
             return by, 0.0
         by = replace(by, stretch=by.stretch * target / bytes_alone)
         return by, time(by)
+    below = (0.0, bytes_alone)  # hops and time of the slowest trial that is not too slow
+
+    def error(hops: float) -> Seconds:
+        nonlocal below
+        takes = time(replace(by, hops=hops))
+        if takes <= target:
+            below = max(below, (hops, takes))
+        return takes - target
+
     most = 1.0
-    while (takes := time(replace(by, hops=most))) < target:
+    while error(most) < 0:
         most *= 2
         if most > MOST_HOPS:  # no hop lies on the longest path
             return by, bytes_alone
-    if takes > target:
-        most = brentq(
-            lambda x: time(replace(by, hops=x)) - target, 0.0, most, xtol=CLOSE * most, rtol=CLOSE
-        )
-    return replace(by, hops=most), target
+    hops = brentq(error, 0.0, most, xtol=CLOSE * most, rtol=CLOSE)
+    if below[1] > 0:  # transfers that meet or miss each other let the time jump with the hops
+        hops, takes = below
+    else:
+        takes = time(replace(by, hops=hops))
+    return replace(by, hops=hops, slower=target / takes), target
