@@ -37,7 +37,7 @@ GRAIN: dict[str, Bytes] = {"LL": 4 * KIB, "LL128": 16 * KIB, "Simple": 32 * KIB}
 block's threads take so much at a time), Simple in slices of at least step x 2 / 32 (docs/nccl.md).
 """
 PEERS = 8  # sends and receives that one channel serves at a time (docs/nccl.md)
-MOST_PIECES, FEWEST_PIECES = 32, 4
+MOST_PIECES, FEWEST_PIECES = 32, 16
 FINER = 8
 """A chain needs many more pieces than hops, or its last rank waits for the first: so much finer."""
 MOST_OPS = 1 << 16
@@ -100,7 +100,8 @@ def carry_out(
         case "nvls" if not crosses:
             one = Nvls(pieces=pieces)
         case "nvls_tree":
-            one = NvlsTree(group=local, pieces=pieces)
+            finest = _pieces(collective, candidate, channels, 3 * MOST_PIECES // 2)
+            one = NvlsTree(group=local, pieces=finest)
         case "nvls" | "collnet_direct" | "collnet_chain":
             one = CollNet(group=local, pieces=pieces)
         case "pat":
