@@ -84,9 +84,9 @@ def simulate(
     plays what the library chooses at the pace of the closed form; a name of the catalogue, an
     Algorithm or a Schedule plays that on `channels` channels, with the profile's hops. routing:
     "adaptive" spreads traffic over equal ways, "ecmp" hashes each pair of ranks onto one by `seed`.
-    fold: play equal channels, and equal nodes where nothing tells them apart, as one. watch: called
-    with (transfers done, of how many, s simulated), with none done while the pace is being found;
-    what it raises ends the simulation.
+    fold: play equal channels, and equal nodes where nothing tells them apart, as one; by ecmp each
+    channel has a way of its own and is played. watch: called with (transfers done, of how many, s
+    simulated), with none done while the pace is being found; what it raises ends the simulation.
 
     Raises what `predict` raises, and ConditionError for conditions on ranks that do not exist.
     """
@@ -97,8 +97,8 @@ def simulate(
     cluster, conditions, notes = _without_dead_nics(cluster, conditions)
     rules = _Rules(
         cluster=cluster, library=library, profile=profile, algorithm=algorithm, channels=channels,
-        routing=routing, seed=seed, fold=fold and conditions.healthy and len(asked) == 1,
-        watch=watch,
+        routing=routing, seed=seed, fold=fold and routing == "adaptive",
+        undisturbed=conditions.healthy and len(asked) == 1, watch=watch,
     )  # fmt: skip
     jobs = [rules.job(*(a if isinstance(a, tuple) else (a, 0.0))) for a in asked]
     return _play(jobs, rules, conditions, watch, notes)
@@ -153,6 +153,7 @@ class _Rules:
     routing: str
     seed: int
     fold: bool
+    undisturbed: bool
     watch: Watch | None
 
     def network(self, ranks: tuple[int, ...] | None) -> ClusterNetwork:
@@ -168,8 +169,8 @@ class _Rules:
 
     @property
     def alike(self) -> bool:
-        """Whether nothing in the fabric tells equal machines apart."""
-        return self.fold and self.routing == "adaptive" and self.cluster.bisection_share >= 1
+        """Whether nothing tells equal machines apart."""
+        return self.fold and self.undisturbed and self.cluster.bisection_share >= 1
 
     @property
     def ideal(self) -> Cluster:

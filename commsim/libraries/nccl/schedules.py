@@ -8,6 +8,8 @@ are enough.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -134,13 +136,13 @@ def _pieces(
 
 
 def _alike(of_channels: Sequence[T], fold: bool) -> tuple[tuple[T, ...], int]:
-    """The distinct ones, if each occurs equally often, and how often."""
+    """The fewest of which each stands for equally many equal ones, and for how many."""
     every = tuple(of_channels)
-    distinct = tuple(dict.fromkeys(every)) if fold else every
-    each = len(every) // len(distinct)
-    if any(every.count(one) != each for one in distinct):
+    count = Counter(every)
+    each = math.gcd(*count.values()) if fold else 1
+    if each == 1:
         return every, 1
-    return distinct, each
+    return tuple(one for one, times in count.items() for _ in range(times // each)), each
 
 
 def _alike_hosts(
