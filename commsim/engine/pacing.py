@@ -21,8 +21,8 @@ from commsim.engine.network import Floats, Laid, Network, Ways, lay
 from commsim.engine.plan import make_plan, punctual
 from commsim.units import Seconds
 
-CLOSE = 1e-4
-"""How exactly each number of a tuning is found, as a share of it."""
+CLOSE, NEAR = 1e-4, 5e-4
+"""How exactly each number of a tuning is found, and when the time is near enough, as shares."""
 MOST_HOPS = 1e6
 CHANNELS_BIND = 1.25
 """Where bytes need this much longer than the links with their protocols explain, it is not these
@@ -113,7 +113,7 @@ def _bytes(time: Callable[[Tuning], Seconds], target: Seconds) -> Tuning:
     while time(replace(by, limit=low)) < target:
         low /= 2
     limit = brentq(
-        lambda x: time(replace(by, limit=x)) - target, low, 1.0, xtol=CLOSE * low, rtol=CLOSE
+        lambda x: _off(time(replace(by, limit=x)), target), low, 1.0, xtol=CLOSE * low, rtol=CLOSE
     )
     return replace(by, limit=limit)
 
@@ -146,3 +146,8 @@ def _hops(time: Callable[[Tuning], Seconds], by: Tuning, target: Seconds) -> tup
     else:
         takes = time(replace(by, hops=hops))
     return replace(by, hops=hops, slower=target / takes), target
+
+
+def _off(takes: Seconds, target: Seconds) -> Seconds:
+    """How far from the target; 0, which ends the search, when near enough."""
+    return 0.0 if abs(takes - target) <= NEAR * target else takes - target
