@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,7 @@ def simulate(
     Raises what `predict` raises, and ConditionError for conditions on ranks that do not exist.
     """
     conditions = conditions or Conditions()
-    asked = [collective] if isinstance(collective, Collective | tuple) else list(collective)
+    asked = _listed(collective)
     if not asked:
         raise CollectiveError("simulate: no collective given; name at least one")
     cluster, conditions, notes = _without_dead_nics(cluster, conditions)
@@ -102,6 +103,15 @@ def simulate(
     )  # fmt: skip
     jobs = [rules.job(*(a if isinstance(a, tuple) else (a, 0.0))) for a in asked]
     return _play(jobs, rules, conditions, watch, notes)
+
+
+def _listed(asked: Asked | Sequence[Asked]) -> list[Asked]:
+    """All that is asked: a pair of a collective and a number is one, with its start."""
+    if isinstance(asked, Collective):
+        return [asked]
+    if isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Real):
+        return [(asked[0], float(asked[1]))]
+    return list(asked)
 
 
 def _without_dead_nics(
