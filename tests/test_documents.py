@@ -1,4 +1,4 @@
-"""What the README shows is run as it stands there."""
+"""What README and docs/simulation.md show is run as it stands there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from commsim.cli.main import run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+SIMULATION = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
 LINKED = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
 
 # Stands for the reader's own `nvidia-smi topo -m > mine.txt`.
@@ -24,13 +25,29 @@ NIC0\tPIX\tPIX\t X
 """
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def command_lines() -> list[str]:
     lines = (line for block in blocks("sh") for line in block.splitlines())
     return [line for line in lines if line.startswith("commsim ")]
+
+
+def commands_with_ratios() -> list[tuple[str, str]]:
+    """The commands of docs/simulation.md, each with the "x 1.24" of the comment before it."""
+    lines = "\n".join(blocks("sh", SIMULATION)).splitlines()
+    ratio = ["", *(m[0] if (m := re.search(r"x [0-9.]+$", line)) else "" for line in lines)]
+    return [(line, ratio[i]) for i, line in enumerate(lines) if line.startswith("commsim ")]
+
+
+def answer(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a command prints."""
+    monkeypatch.setattr("commsim.cli._progress.is_compiled", lambda: True)  # or stderr says so
+    code = run(shlex.split(line)[1:])
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (0, "")
+    return captured.out
 
 
 def test_the_first_commands_are_make_demo_and_make_test() -> None:
@@ -51,10 +68,29 @@ def test_command_lines(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.txt").write_text(MINE, encoding="utf-8")
-    code = run(shlex.split(line)[1:])
-    captured = capsys.readouterr()
-    assert (code, captured.err) == (0, "")
-    assert captured.out
+    assert answer(line, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize(("line", "ratio"), commands_with_ratios())
+def test_simulations(
+    line: str,
+    ratio: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert f"simulated {ratio}" in answer(line, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("text", [README, SIMULATION], ids=["README", "simulation"])
+def test_what_a_simulation_prints(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The shortened answer is the first command's that has --also, line by line in its order."""
+    line = next(c for b in blocks("sh", text) for c in b.splitlines() if "--also" in c)
+    printed = iter(answer(line, capsys, monkeypatch).splitlines())
+    (shown,) = blocks("text", text)
+    for each in shown.splitlines():
+        assert each in ("", "...") or each in printed, each
 
 
 def test_python(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,6 +101,30 @@ def test_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(choice.split()) == 3
     assert bandwidth.endswith("binds")
     assert float(slower) > 1  # half the network
+
+
+def test_python_simulation(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks("python", SIMULATION)
+    exec(compile(code, "simulation.md", "exec"), {})
+    first, second, path, span = capsys.readouterr().out.splitlines()
+    # Each has the NICs to itself for 200 us, and needs 521.8 us more of them while it has half.
+    for line, name in ((first, "reduce_scatter"), (second, "all_gather")):
+        assert line.split()[0] == name
+        assert float(line.split()[1]) * 1e6 == pytest.approx(5.2 + 200 + 2 * 521.8 + 35.1, abs=0.2)
+    assert path.startswith("{'launch'")
+    assert span.startswith("Span(")
+
+
+def test_the_worked_contention() -> None:
+    """docs/simulation.md: the bytes of a NIC, and with them the time alone and at once."""
+    mib = 2 * 16 * 15 / 16 * 1.147  # two of 16 channels, 15/16 of 16 MiB each, and the protocol
+    assert mib == pytest.approx(34.42, abs=0.015)
+    assert mib * 2**20 / 50e3 == pytest.approx(721.8, abs=0.3)
+    cluster = commsim.load_cluster("dgx-h100", nodes=2)
+    both = [(commsim.Collective(o, 256 << 20), 0.0) for o in ("reduce_scatter", "all_gather")]
+    alone, together = commsim.simulate(both[:1], cluster), commsim.simulate(both, cluster)
+    assert alone.duration * 1e6 == pytest.approx(5.2 + 721.8 + 35.1, abs=0.1)
+    assert together.duration * 1e6 == pytest.approx(5.2 + 2 * 721.8 + 35.1, abs=0.1)
 
 
 def test_the_cluster_file(tmp_path: Path) -> None:
