@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from commsim.libraries.mpi import Mpi
     from commsim.libraries.nccl.nccl import Nccl
     from commsim.libraries.rccl import Rccl
+    from commsim.measurements.measurement import Measurement
+    from commsim.measurements.reading import read_measurements
     from commsim.prediction import Alternative, Prediction, predict
     from commsim.simulation import simulate
     from commsim.topology.cluster import Cluster, Fabric
@@ -61,6 +63,7 @@ _HOMES = {
     "Library": "commsim.libraries.library",
     "LibraryError": "commsim.errors",
     "LinkFault": "commsim.engine.conditions",
+    "Measurement": "commsim.measurements.measurement",
     "Mpi": "commsim.libraries.mpi",
     "Nccl": "commsim.libraries.nccl.nccl",
     "Prediction": "commsim.prediction",
@@ -77,6 +80,7 @@ _HOMES = {
     "from_function": "commsim.collectives.program",
     "load_cluster": "commsim.topology.load",
     "predict": "commsim.prediction",
+    "read_measurements": "commsim.measurements.reading",
     "simulate": "commsim.simulation",
     "verify": "commsim.collectives.verify",
 }
@@ -97,6 +101,7 @@ __all__ = [
     "Library",
     "LibraryError",
     "LinkFault",
+    "Measurement",
     "Mpi",
     "Nccl",
     "Prediction",
@@ -113,6 +118,7 @@ __all__ = [
     "from_function",
     "load_cluster",
     "predict",
+    "read_measurements",
     "simulate",
     "verify",
 ]

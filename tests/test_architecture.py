@@ -27,7 +27,7 @@ LAYERS = (
     ("libraries", "cost", "engine"),
     ("prediction", "simulation", "advice"),
     ("workload",),
-    ("calibration", "planning", "traces", "torch_backend", "measure", "report"),
+    ("calibration", "measurements", "planning", "traces", "torch_backend", "measure", "report"),
     ("cli",),
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
