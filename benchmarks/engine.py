@@ -97,7 +97,7 @@ def measure(case: str) -> dict[str, float]:
     start = process_time()
     ops = run()
     took = process_time() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     return {"cpu_s": took, "peak_mb": peak, "ops": ops}
 
 

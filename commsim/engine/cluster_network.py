@@ -223,7 +223,9 @@ class ClusterNetwork(Network):
 
     def _flow(self, *numbers: Ints) -> Words:
         """A hash of the seed and these numbers, entry by entry."""
-        word = np.full(len(numbers[0]), self.seed % 2**64, dtype=np.uint64)
+        seed = np.full(len(numbers[0]), self.seed % 2**64, dtype=np.uint64)
+        # Mixed first: seeds that differ in one bit must not only exchange neighbouring ranks.
+        word = mix(np.zeros_like(seed), seed)
         for each in numbers:
             word = mix(word, each)
         return word

@@ -34,5 +34,5 @@ def read_only(value: Any) -> Any:
 
 def is_compiled() -> bool:
     """Whether machine code of an earlier run lies on disk."""
-    folder = Path(__file__).with_name("__pycache__")
-    return any(folder.glob("compiled.*.nbi")) or "NUMBA_CACHE_DIR" in os.environ
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR", Path(__file__).with_name("__pycache__")))
+    return any(folder.rglob("compiled.*.nbi"))

@@ -15,7 +15,7 @@ from commsim.engine.network import Floats
 Words = NDArray[np.uint64]
 
 
-def mix(word: Words, other: Ints | int) -> Words:
+def mix(word: Words, other: Words | Ints | int) -> Words:
     """A new 64-bit word from a word and a number, element by element."""
     number = np.asarray(other).astype(np.uint64)
     z = (word ^ number) + np.uint64(0x9E3779B97F4A7C15)

@@ -21,8 +21,9 @@ from commsim.engine.network import Floats, Laid, Network, Ways, lay
 from commsim.engine.plan import make_plan, punctual
 from commsim.units import Seconds
 
-CLOSE, NEAR = 1e-4, 5e-4
-"""How exactly each number of a tuning is found, and when the time is near enough, as shares."""
+CLOSE, NEAR = 1e-4, 1e-3
+"""How exactly each number of a tuning is found, and when the time is near enough, as shares; what
+is then left, `slower` makes up for."""
 MOST_HOPS = 1e6
 CHANNELS_BIND = 1.25
 """Where bytes need this much longer than the links with their protocols explain, it is not these
@@ -133,7 +134,7 @@ def _hops(time: Callable[[Tuning], Seconds], by: Tuning, target: Seconds) -> tup
         takes = time(replace(by, hops=hops))
         if takes <= target:
             below = max(below, (hops, takes))
-        return takes - target
+        return 0.0 if (1 - NEAR) * target <= takes <= target else takes - target
 
     most = 1.0
     while error(most) < 0:
