@@ -16,6 +16,7 @@ class Fact:
     """Where a fact stands: line, host and CUDA device as printed, and the communicator's id.
 
     The communicator is the last that this process and device had begun to make; empty if unknown.
+    Where a version prints no ids, `8 ranks` stands for all of that size.
     """
 
     line: int
@@ -26,7 +27,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version(Fact):
-    """The version of `what`: nccl, cuda_driver, cuda_runtime."""
+    """The version of `what`: nccl, cuda_driver, cuda_runtime, libfabric, aws_ofi_nccl, plugin."""
 
     what: str
     version: str
@@ -45,10 +46,20 @@ class Rank(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin(Fact):
-    """A plug-in that was loaded (kind net, collnet), or the network that is used (used)."""
+    """A plug-in's part. kind: net or collnet (loaded), p2p (for the network), path (its file),
+    missing (a library or a symbol not found), failed, or used: the network of a communicator.
+    """
 
     kind: str
     name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affinity(Fact):
+    """The CPUs that a GPU's threads run on, as printed: a list of numbers or a hexadecimal mask."""
+
+    gpu: int
+    cpus: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,8 +86,8 @@ def _driver(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
 )
 def _joined(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
     host, process, _ = line.thread
-    # Without an id (before 2.17) a pointer tells communicators of one process apart, no more.
-    name = m[5] or (f"{host}:{process}:{m[1]}" if host else m[1])
+    # Older versions print no id, and a pointer differs between processes: the size must do.
+    name = m[5] or f"{m[3]} ranks"
     state.communicators[host, process, line.where.device] = name
     state.pointers[host, process, m[1]] = name
     yield _at(line, facts.Rank, rank=int(m[2]), size=int(m[3]), bus=m[4] or "", communicator=name)
@@ -111,6 +111,39 @@ def _used(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
 @_reads(r"NET/Plugin ?: Loaded (net|collnet|coll) plugin (.{1,100}?)\s*$")
 def _plugin(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
     yield _at(line, facts.Plugin, kind="net" if m[1] == "net" else "collnet", name=m[2])
+
+
+_PLUGIN_KINDS = {
+    "P2P plugin": "p2p", "Plugin Path": "path", "Could not find": "missing",
+    "Failed to find": "missing", "Failed to initialize NET plugin": "failed",
+}  # fmt: skip
+
+
+@_reads(
+    r"(?:\w+/Plugin ?: )?(P2P plugin|Plugin Path|Could not find|Failed to find"
+    r"|Failed to initialize NET plugin) ?:? (.{1,200})"
+)
+def _plugin_part(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
+    kind, name = _PLUGIN_KINDS[m[1]], m[2].strip()
+    name = name.split()[0].rstrip(".,") if kind == "missing" and name else name
+    yield _at(line, facts.Plugin, kind=kind, name=name)
+
+
+@_reads(
+    r"(?:NET/OFI )?(?:Using (Libfabric) version|Initializing (aws-ofi-nccl)|(Plugin) version ?:)"
+    r" (\S{1,60})"
+)
+def _plugin_version(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
+    what = (m[1] or m[2] or m[3]).lower().replace("-", "_")
+    yield _at(line, facts.Version, what=what, version=m[4])
+
+
+@_reads(
+    r"(?:\w+: Affinity for GPU (\d{1,4}) is ([\w,-]{1,400})"
+    r"|Setting affinity for GPU (\d{1,4}) to ([\w,-]{1,400}))"
+)
+def _affinity(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
+    yield _at(line, facts.Affinity, gpu=int(m[1] or m[3]), cpus=m[2] or m[4])
 
 
 _NIC = re.compile(
@@ -168,7 +201,7 @@ def _connection(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]
 def _collnet(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
     rank, sends = int(m[2]), m[3] == "send"
     ends = (rank, None) if sends else (None, rank)
-    yield _way(line, int(m[1]), *ends, m[3], m[4].strip())
+    yield _way(line, int(m[1]), ends[0], ends[1], m[3], m[4].strip())
 
 
 def _way(
@@ -354,8 +387,8 @@ def _multicast(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
 _REMARKS = (
     ("topology", re.compile(r"Topology detection ?: could not|KV Convert to int ?: could not")),
     ("peer", re.compile(r"Check P2P Type|P2P is disabled|.{0,200}P2P.{0,40}not (?:possible|supp)")),
-    ("network", re.compile(r"NET/\w+ ?: No device found|Failed to initialize NET plugin"
-                           r"|Connected all rings, use ring PXN|NET/OFI (?:Selected|Support)")),
+    ("network", re.compile(r"NET/\w+ ?: No device found|Connected all rings, use ring PXN"
+                           r"|NET/OFI (?:Selected|Support)|DMA-BUF|Bootstrap ?: Using|MNNVL ")),
     ("collnet", re.compile(r".{0,200}(?:CollNet|SHARP|COLLNET)")),
     ("nvls", re.compile(r"NVLS")),
 )  # fmt: skip
@@ -387,10 +420,10 @@ def protocol(text: str) -> str:
 
 # The first that fits reads the message.
 _READERS = (
-    _version, _driver, _joined, _laid, _used, _plugin, _nics, _nic_speed, _nic_joined,
-    _gpudirect, _connection, _collnet, _ring, _ring_place, _trees, _tree_place, _counts, _graph,
-    _graph_path, _paths, _table_head, _table_row, _thresholds, _setting, _chosen, _multicast,
-    _remark,
+    _version, _driver, _joined, _laid, _used, _plugin, _plugin_part, _plugin_version, _affinity,
+    _nics, _nic_speed, _nic_joined, _gpudirect, _connection, _collnet, _ring, _ring_place,
+    _trees, _tree_place, _counts, _graph, _graph_path, _paths, _table_head, _table_row,
+    _thresholds, _setting, _chosen, _multicast, _remark,
 )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ class NcclLog:
     versions: tuple[facts.Version, ...] = ()
     members: tuple[facts.Rank, ...] = ()
     plugins: tuple[facts.Plugin, ...] = ()
+    affinities: tuple[facts.Affinity, ...] = ()
     nics: tuple[facts.Nic, ...] = ()
     gpudirect: tuple[facts.GpuDirect, ...] = ()
     connections: tuple[facts.Connection, ...] = ()
@@ -114,7 +115,8 @@ class NcclLog:
 
 # The tuple that each kind of fact is kept in.
 _PLACES: dict[type[facts.Fact], str] = {
-    facts.Version: "versions", facts.Rank: "members", facts.Plugin: "plugins", facts.Nic: "nics",
+    facts.Version: "versions", facts.Rank: "members", facts.Plugin: "plugins",
+    facts.Affinity: "affinities", facts.Nic: "nics",
     facts.GpuDirect: "gpudirect", facts.Connection: "connections", facts.Ring: "rings",
     facts.RingPlace: "ring_places", facts.TreePlace: "trees",
     facts.ChannelCounts: "channel_counts", facts.SearchedGraph: "graphs",
@@ -208,12 +210,22 @@ def _over_nics(log: NcclLog) -> Iterator[facts.Finding]:
         )
     used = [p for p in log.plugins if p.kind == "used" and "Socket" in p.name]
     # Within one node no byte goes over the network that a communicator has.
-    used = [p for p in used if log.nodes(p.communicator or None) != 1]
+    used = [p for p in used if not _one_node(log, p.communicator or None)]
     if sockets or used:
         text = f"sockets carry {_pairs(sockets)}" if sockets else "the network is sockets"
-        lost = [r for r in log.remarks if "No device found" in r.text or "Failed to init" in r.text]
+        lost = [r for r in log.remarks if "No device found" in r.text]
+        failed = [p for p in log.plugins if p.kind == "failed"]
         text += f"; {lost[0].text}" if lost else ""
-        yield facts.Finding(kind="sockets", lines=_lines((*sockets, *used, *lost)), text=text)
+        yield facts.Finding(
+            kind="sockets", lines=_lines((*sockets, *used, *lost, *failed)), text=text
+        )
+
+
+def _one_node(log: NcclLog, communicator: str | None) -> bool:
+    """Whether the log says so, or shows every rank and one host only."""
+    nodes, size = log.nodes(communicator), log.size(communicator)
+    all_here = len(log.hosts) == 1 and len(log.ranks(communicator)) == size
+    return nodes == 1 or (nodes is None and all_here)
 
 
 def _inside(log: NcclLog) -> Iterator[facts.Finding]:
@@ -255,6 +267,18 @@ def _machine(log: NcclLog) -> Iterator[facts.Finding]:
                 kind="nics", lines=(line,),
                 text=f"NICs of unlike kinds are used together: {odd} is {rare}, others are not",
             )  # fmt: skip
+    seen: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for nic in log.nics:
+        seen[nic.network][nic.host].add(nic.index)
+    for network, hosts in seen.items():
+        counts = {host: len(indices) for host, indices in hosts.items()}
+        if len(set(counts.values())) > 1:
+            few = min(counts, key=lambda host: counts[host])
+            yield facts.Finding(
+                kind="nics",
+                lines=_lines(n for n in log.nics if (n.network, n.host) == (network, few)),
+                text=f"{few} has {counts[few]} {network} NICs, others {max(counts.values())}",
+            )
 
 
 def _by_hand(log: NcclLog) -> Iterator[facts.Finding]:

@@ -257,6 +257,54 @@ def test_sockets_are_evidence_only_between_nodes() -> None:
     assert sockets(2) == [(1, 3)]
 
 
+def test_all_ranks_on_one_host_need_no_network() -> None:
+    def sockets(size: int) -> int:
+        log = read_nccl_log(
+            "h:1:2 [0] NCCL INFO Using network Socket\n"
+            f"h:1:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks {size} - Init START\n"
+            f"h:3:4 [1] NCCL INFO ncclCommInitRank comm 0x1 rank 1 nranks {size} - Init START\n"
+        )
+        return len([f for f in log.evidence() if f.kind == "sockets"])
+
+    assert sockets(2) == 0
+    assert sockets(4) == 1
+
+
+def test_parts_of_plugins_and_affinities() -> None:
+    log = read_nccl_log("\n".join(f"h:1:2 [0] NCCL INFO {text}" for text in (
+        "NET/Plugin: Failed to find ncclNetPlugin_v10 symbol.",
+        "TUNER/Plugin: Could not find: libnccl-tuner.so. Using internal tuner plugin.",
+        "Plugin Path : /opt/x/libnccl-net.so",
+        "P2P plugin v8 IBext_v8",
+        "Plugin version : 1.2@cloud vendor",
+        "Failed to initialize NET plugin IB",
+        "NET/OFI Initializing aws-ofi-nccl 1.13.0",
+        "NET/OFI Using Libfabric version 1.15",
+        "NET/OFI Using CUDA driver version 12040 with runtime 12060",
+        "Setting affinity for GPU 0 to ff,ffffffff",
+        "ncclTopoGetCpuAffinity: Affinity for GPU 1 is 0-31,64-95. (GPU affinity = 0-31,64-95)",
+    )))  # fmt: skip
+    assert [(p.kind, p.name) for p in log.plugins] == [
+        ("missing", "ncclNetPlugin_v10"), ("missing", "libnccl-tuner.so"),
+        ("path", "/opt/x/libnccl-net.so"), ("p2p", "v8 IBext_v8"), ("failed", "IB"),
+    ]  # fmt: skip
+    assert [(v.what, v.version) for v in log.versions] == [
+        ("plugin", "1.2@cloud"), ("aws_ofi_nccl", "1.13.0"), ("libfabric", "1.15"),
+        ("cuda_driver", "12.4"), ("cuda_runtime", "12.6"),
+    ]  # fmt: skip
+    assert [(a.gpu, a.cpus) for a in log.affinities] == [(0, "ff,ffffffff"), (1, "0-31,64-95")]
+
+
+def test_a_machine_with_fewer_nics_is_evidence() -> None:
+    log = read_nccl_log(
+        "a:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB e:1.1.1.1<0>\n"
+        "b:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB e:1.1.1.2<0>\n"
+    )
+    (finding,) = log.evidence()
+    assert (finding.kind, finding.lines) == ("nics", (2,))
+    assert finding.text == "b has 1 IB NICs, others 2"
+
+
 def test_speeds_of_nics() -> None:
     log = read_nccl_log(
         "h:1:2 [0] NCCL INFO NET/IB: [4] mlx5_4:uverbs4:1/IB provider=Mlx5 speed=400000 ar=1\n"
