@@ -10,7 +10,8 @@ _OPERATIONS = {name.replace("_", ""): name for name in OPERATIONS}
 _OPERATIONS |= {
     "allgatherbase": "all_gather", "allgatherintotensor": "all_gather",
     "alltoallsingle": "all_to_all", "bcast": "broadcast", "reducescatterbase": "reduce_scatter",
-    "p2p": "send_recv", "reducescattertensor": "reduce_scatter", "reducescatterblock": "reduce_scatter",
+    "p2p": "send_recv", "reducescattertensor": "reduce_scatter",
+    "reducescatterblock": "reduce_scatter",
 }  # fmt: skip
 TYPES = {
     "half": "float16", "float": "float32", "double": "float64", "char": "int8", "uchar": "uint8",

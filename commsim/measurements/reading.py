@@ -141,14 +141,15 @@ class _Maker:
         n_ranks = row.n_ranks or (0 if self.cluster is None else self.cluster.n_ranks)
         if n_ranks < 2:
             raise SpecError([_few(n_ranks)])
+        nbytes = row.nbytes * n_ranks if row.per_rank else row.nbytes
         key = (
-            row.operation, row.nbytes, row.dtype, row.reduce_op, row.root, n_ranks, row.nodes,
+            row.operation, nbytes, row.dtype, row.reduce_op, row.root, n_ranks, row.nodes,
         )  # fmt: skip
         collective = self.collectives.get(key)
         if collective is None:
             collective = self.collectives[key] = Collective(
                 row.operation,
-                row.nbytes,
+                nbytes,
                 row.dtype,
                 ranks=self.group(n_ranks, row.nodes),
                 root=row.root,

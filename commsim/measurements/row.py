@@ -14,7 +14,10 @@ from commsim.units import Bytes, BytesPerSecond, Seconds
 
 
 class Row(NamedTuple):
-    """One figure of a file; `n_ranks` and `nodes` are None where the file does not say."""
+    """One figure of a file; `n_ranks` and `nodes` are None where the file does not say.
+
+    `per_rank`: the size is what one rank has for one other, so commsim's is that times the ranks.
+    """
 
     line: int
     operation: str
@@ -29,6 +32,7 @@ class Row(NamedTuple):
     wrong: int | None = None
     source: tuple[tuple[str, str], ...] = ()
     samples: tuple[Seconds, ...] = ()
+    per_rank: bool = False
 
 
 class Problem(NamedTuple):
