@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from commsim.libraries.nccl.nccl import Nccl
     from commsim.libraries.rccl import Rccl
     from commsim.measurements.measurement import Measurement
+    from commsim.measurements.nccl_log import read_nccl_log
     from commsim.measurements.reading import read_measurements
     from commsim.prediction import Alternative, Prediction, predict
     from commsim.simulation import simulate
@@ -81,6 +82,7 @@ _HOMES = {
     "load_cluster": "commsim.topology.load",
     "predict": "commsim.prediction",
     "read_measurements": "commsim.measurements.reading",
+    "read_nccl_log": "commsim.measurements.nccl_log",
     "simulate": "commsim.simulation",
     "verify": "commsim.collectives.verify",
 }
@@ -119,6 +121,7 @@ __all__ = [
     "load_cluster",
     "predict",
     "read_measurements",
+    "read_nccl_log",
     "simulate",
     "verify",
 ]
