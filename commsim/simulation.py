@@ -338,7 +338,7 @@ def _part(job: _Job, conditions: Conditions) -> Part:
         extra = conditions.jitter.draw(len(schedule))
     start = job.start + late
     start[: len(job.ranks)] += job.launch * slow[: len(job.ranks)]
-    return Part(laid=laid, start=start, death=death, extra=extra)
+    return Part(laid=laid, start=start, death=death, extra=extra, share=float(job.multiplicity))
 
 
 def _slowed(laid: Laid, slow: Floats) -> Laid:

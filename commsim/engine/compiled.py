@@ -100,6 +100,7 @@ class Fixed(NamedTuple):
     weight: Array
     latency: Array
     limit: Array
+    share: Array  # per way: how many equal transfers one stands for
     timed: Array  # per way: whether bytes take time on it
     change_time: Array
     change_link: Array
@@ -159,6 +160,7 @@ def _fixed(plan: Plan) -> Fixed:
         weight=weight,
         latency=plan.latency,
         limit=plan.limit,
+        share=plan.share,
         timed=timed,
         change_time=np.array([c.time for c in plan.changes], dtype=np.float64),
         change_link=np.array([c.link for c in plan.changes], dtype=np.int64),
@@ -356,7 +358,7 @@ def _start(f: Fixed, s: State, op: int, now: float) -> None:
         if s.head[link] != NONE:
             s.before[s.head[link]] = at
         s.head[link] = at
-        s.load[link] += f.weight[i]
+        s.load[link] += f.weight[i] * f.share[way]
         _soil(s, link, COMING)
         at += 1
 
@@ -382,12 +384,14 @@ def _leave(f: Fixed, s: State, slot: int) -> None:
             s.after[s.before[at]] = s.after[at]
         if s.after[at] != NONE:
             s.before[s.after[at]] = s.before[at]
-        s.load[link] = 0.0 if s.head[link] == NONE else s.load[link] - f.weight[i]
+        s.load[link] -= f.weight[i] * f.share[way]
+        if s.head[link] == NONE:
+            s.load[link] = 0.0
         _soil(s, link, GOING)
         at += 1
     if s.bottleneck[slot] >= 0:
         s.bound[s.bottleneck[slot]] -= 1
-    s.clock[LEVEL] = min(s.clock[LEVEL], s.rate[slot])
+    s.clock[LEVEL] = min(s.clock[LEVEL], s.rate[slot] / f.share[way])
     s.op[slot] = NONE
     s.free[s.counts[FREE]] = slot
     s.counts[FREE] += 1
@@ -489,7 +493,7 @@ def _share(f: Fixed, s: State, now: float) -> None:
         if s.op[slot] == NONE:
             continue
         way = f.way[s.op[slot]]
-        level = min(level, f.limit[way])
+        level = min(level, f.limit[way] / f.share[way])
         for j in range(f.way_start[way], f.way_start[way + 1]):
             link = f.crossing[j]
             level = min(level, s.capacity[link] / s.load[link])
@@ -533,13 +537,14 @@ def _gather(f: Fixed, s: State, first: int, level: float) -> int:
         at = s.head[link]
         while at != NONE:
             slot = at // f.width
-            begin = f.way_start[f.way[s.op[slot]]]
+            way = f.way[s.op[slot]]
+            begin = f.way_start[way]
             weight = f.weight[begin + at - slot * f.width]
-            if s.bottleneck[slot] != NEW and s.rate[slot] < level:
+            if s.bottleneck[slot] != NEW and s.rate[slot] < level * f.share[way]:
                 taken += weight * s.rate[slot]
                 at = s.after[at]
                 continue
-            rising += weight
+            rising += weight * f.share[way]
             risers += 1
             if s.touched[slot] != epoch:
                 s.touched[slot] = epoch
@@ -548,7 +553,7 @@ def _gather(f: Fixed, s: State, first: int, level: float) -> int:
                 s.wanted[slot] = -1.0
                 if s.bottleneck[slot] >= 0:
                     s.bound[s.bottleneck[slot]] -= 1
-                for j in range(begin, f.way_start[f.way[s.op[slot]] + 1]):
+                for j in range(begin, f.way_start[way + 1]):
                     other = f.crossing[j]
                     if s.seen[other] != epoch:
                         s.seen[other] = epoch
@@ -588,8 +593,9 @@ def _fill(f: Fixed, s: State, flows: int, now: float) -> None:
             size += 1
     for i in range(flows):
         slot = s.found_flows[i]
-        limit = f.limit[f.way[s.op[slot]]]
-        if limit < np.inf:
+        way = f.way[s.op[slot]]
+        if f.limit[way] < np.inf:
+            limit = f.limit[way] / f.share[way]
             heaps.push(s.level_key, s.level_item, size, limit, -1 - slot)
             size += 1
     while size > 0:
@@ -620,14 +626,15 @@ def _fill(f: Fixed, s: State, flows: int, now: float) -> None:
 
 
 @compiled
-def _freeze(f: Fixed, s: State, slot: int, rate: float, bottleneck: int) -> None:
+def _freeze(f: Fixed, s: State, slot: int, level: float, bottleneck: int) -> None:
+    way = f.way[s.op[slot]]
+    rate = min(f.limit[way], level * f.share[way])
     s.wanted[slot] = rate
     _set_bottleneck(s, slot, bottleneck)
-    way = f.way[s.op[slot]]
     for i in range(f.way_start[way], f.way_start[way + 1]):
         link = f.crossing[i]
         s.risers[link] -= 1
-        s.rising[link] -= f.weight[i]
+        s.rising[link] -= f.weight[i] * f.share[way]
         s.residual[link] = max(0.0, s.residual[link] - f.weight[i] * rate)
 
 

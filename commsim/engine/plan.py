@@ -32,12 +32,14 @@ class Part:
     start: s per vertex, when it joins (inf: never); an op begins when both its ends have joined.
     death: s per vertex, when it stops (inf: never): its ops no longer begin, and what it is sending
     or receiving never arrives. extra: s of software per op on top of its way's overhead, or None.
+    share: how many equal transfers each op stands for, where others share its links.
     """
 
     laid: Laid
     start: Floats
     death: Floats
     extra: Floats | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,6 +66,7 @@ class Plan:
     weight: Floats
     latency: Floats
     limit: Floats
+    share: Floats
     capacity: Floats
     changes: tuple[Change, ...] = ()
 
@@ -123,6 +126,9 @@ def make_plan(parts: Sequence[Part], capacity: Floats, changes: Sequence[Change]
         weight=np.concatenate([w.weight for w in ways]),
         latency=np.concatenate([w.latency for w in ways]),
         limit=np.concatenate([w.limit for w in ways]),
+        share=np.concatenate(
+            [np.full(len(w), float(p.share)) for p, w in zip(parts, ways, strict=True)]
+        ),
         capacity=np.asarray(capacity, dtype=np.float64),
         changes=tuple(sorted(changes, key=lambda c: c.time)),
     )

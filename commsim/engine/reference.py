@@ -84,6 +84,7 @@ class _Links:
             plan.weight[crossing],
             self.capacity,
             plan.limit[plan.way[ops]],
+            plan.share[plan.way[ops]],
         )
         self.rate = dict(zip(ops, rates.tolist(), strict=True))
         self._version += 1

@@ -101,6 +101,7 @@ def plans(draw: st.DrawFn) -> Plan:
         weight=many(st.sampled_from([1.0, 1.0, 0.25, 2.0]), count),
         latency=many(times, ways),
         limit=many(st.sampled_from([np.inf, 2e8, 7e9]), ways),
+        share=many(st.sampled_from([1.0, 1.0, 3.0, 16.0]), ways),
         capacity=many(st.sampled_from([1e9, 3e9, 1e6, np.inf]), links),
         changes=tuple(
             Change(time=t, link=link, capacity=draw(st.sampled_from([0.0, 1e5, 5e9])))
