@@ -81,13 +81,14 @@ def _driver(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
 
 
 @_reads(
-    r"(?:\[Rank \d+\] )?ncclCommInit\w* comm (0x\w+) rank (\d{1,9}) nranks (\d{1,9})"
+    r"(?:\[Rank \d+\] )?(?:ncclCommInit\w* )?comm (0x\w+) rank (\d{1,9}) nranks (\d{1,9})"
     r"(?: cudaDev \d+)?(?: nvmlDev \d+)?(?: busId (\w+))?(?: commId (0x\w+))?"
+    r"(?: - Init\b|$)"
 )
 def _joined(state: State, line: Message, m: re.Match[str]) -> Iterator[Fact]:
     host, process, _ = line.thread
     # Older versions print no id, and a pointer differs between processes: the size must do.
-    name = m[5] or f"{m[3]} ranks"
+    name = m[5] or state.pointers.get((host, process, m[1])) or f"{m[3]} ranks"
     state.communicators[host, process, line.where.device] = name
     state.pointers[host, process, m[1]] = name
     yield _at(line, facts.Rank, rank=int(m[2]), size=int(m[3]), bus=m[4] or "", communicator=name)

@@ -242,6 +242,35 @@ def test_the_order_of_processes_does_not_matter() -> None:
     assert mixed.ranks() == (0, 1, 2)
 
 
+def test_facts_belong_to_the_communicator_that_their_device_made_last() -> None:
+    def init(device: int, rank: int, size: int, name: str) -> str:
+        return f"h:1:{device} [{device}] NCCL INFO ncclCommInitRank comm 0x{device} rank {rank} nranks {size} busId 1 commId {name} - Init START"  # noqa: E501
+
+    log = read_nccl_log("\n".join([
+        init(0, 0, 4, "0xa"), init(1, 1, 4, "0xa"),
+        "h:1:9 [0] NCCL INFO Channel 00/01 : 0 1 2 3",
+        init(1, 0, 2, "0xb"),
+        "h:1:9 [1] NCCL INFO Channel 00/01 : 0 1",
+        "h:1:9 [0] NCCL INFO Channel 00/01 : 0 2 1 3",
+    ]))  # fmt: skip
+    assert log.communicators == ("0xa", "0xb")
+    assert (log.size(), log.size("0xb")) == (4, 2)
+    assert (log.ranks(), log.ranks("0xb")) == ((0, 1), (0,))
+    assert [r.communicator for r in log.rings] == ["0xa", "0xb", "0xa"]
+
+
+def test_communicators_without_an_id_go_by_their_size() -> None:
+    log = read_nccl_log(
+        "a:1:2 [0] NCCL INFO comm 0x7 rank 0 nranks 2 cudaDev 0 busId 7000 - Init COMPLETE\n"
+        "a:1:2 [0] NCCL INFO ncclCommInitRank comm 0x7 rank 0 nranks 2 - Init COMPLETE\n"
+        "b:1:2 [0] NCCL INFO ncclCommInitRank comm 0x9 rank 1 nranks 2 - Init COMPLETE\n"
+        "b:1:2 [0] NCCL INFO comm 0x9 rank 1 nranks 2 cudaDev 0 busId 7000 - Destroy COMPLETE\n"
+    )
+    assert len(log.members) == 3
+    assert log.communicators == ("2 ranks",)
+    assert log.ranks() == (0, 1)
+
+
 def test_sockets_are_evidence_only_between_nodes() -> None:
     def sockets(nodes: int) -> list[tuple[int, ...]]:
         log = read_nccl_log(
