@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from commsim.collectives.collective import OPERATIONS, REDUCE_OPS
 
@@ -28,6 +29,7 @@ _IN_A_NAME = re.compile(
 )
 
 
+@lru_cache(maxsize=256)
 def operation(text: str) -> str:
     """commsim's name: "alltoall", "AllToAll" and "all_to_all_perf" are "all_to_all"; ValueError."""
     found = _OPERATIONS.get(_NOT_LETTERS.sub("", text.lower()).removesuffix("perf"))
@@ -42,6 +44,7 @@ def operation_in(file_name: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+@lru_cache(maxsize=256)
 def dtype(text: str) -> str:
     """torch's name of an element type: "half" is "float16"; raises ValueError."""
     found = TYPES.get(text.strip().lower().removeprefix("torch.").removeprefix("nccl"))
@@ -50,6 +53,7 @@ def dtype(text: str) -> str:
     return found
 
 
+@lru_cache(maxsize=256)
 def reduce_op(text: str) -> str:
     """sum, prod, min, max or avg; the sum where there is none (or a scaled sum, `mulsum`)."""
     word = text.strip().lower()

@@ -134,30 +134,14 @@ class _Maker:
         self.head = (("file", str(path)), ("format", form))
         self.cluster = cluster
         self.library = library
-        self.collectives: dict[tuple[object, ...], Collective] = {}
+        self.known: dict[tuple[object, ...], tuple[Collective, int, int | None]] = {}
         self.groups: dict[tuple[int, int | None], tuple[int, ...] | None] = {}
 
     def measurement(self, row: Row) -> Measurement:
-        n_ranks = row.n_ranks or (0 if self.cluster is None else self.cluster.n_ranks)
-        if n_ranks < 2:
-            raise SpecError([_few(n_ranks)])
-        nbytes = row.nbytes * n_ranks if row.per_rank else row.nbytes
-        key = (
-            row.operation, nbytes, row.dtype, row.reduce_op, row.root, n_ranks, row.nodes,
-        )  # fmt: skip
-        collective = self.collectives.get(key)
-        if collective is None:
-            collective = self.collectives[key] = Collective(
-                row.operation,
-                nbytes,
-                row.dtype,
-                ranks=self.group(n_ranks, row.nodes),
-                root=row.root,
-                reduce_op=row.reduce_op,
-            )
-        nodes = row.nodes
-        if nodes is None and self.cluster is not None and collective.ranks is None:
-            nodes = self.cluster.nodes
+        known = self.known.get(row.asked)
+        if known is None:
+            known = self.known[row.asked] = self.collective(row)
+        collective, n_ranks, nodes = known
         return Measurement(
             collective,
             duration=row.duration,
@@ -170,6 +154,23 @@ class _Maker:
             provenance=(*self.head, ("line", str(row.line)), *row.source),
             samples=row.samples,
         )
+
+    def collective(self, row: Row) -> tuple[Collective, int, int | None]:
+        """What was asked, of how many ranks, on how many nodes."""
+        n_ranks = row.n_ranks or (0 if self.cluster is None else self.cluster.n_ranks)
+        if n_ranks < 2:
+            raise SpecError([_few(n_ranks)])
+        collective = Collective(
+            row.operation,
+            row.nbytes * n_ranks if row.per_rank else row.nbytes,
+            row.dtype,
+            ranks=self.group(n_ranks, row.nodes),
+            root=row.root,
+            reduce_op=row.reduce_op,
+        )
+        if row.nodes is None and self.cluster is not None and collective.ranks is None:
+            return collective, n_ranks, self.cluster.nodes
+        return collective, n_ranks, row.nodes
 
     def group(self, n_ranks: int, nodes: int | None) -> tuple[int, ...] | None:
         """The ranks of the cluster that took part; None for all of them."""

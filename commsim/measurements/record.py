@@ -117,14 +117,17 @@ def rows(line: int, record: Mapping[str, object], context: Context) -> Iterator[
             if len(rates) == 1:
                 raise ValueError("a time with its unit, such as time_us or duration_s, got none")
             rates["time"] *= 1e-6
-        duration, of = duration_of(
-            rates.get("time"), rates.get("algbw"), rates.get("busbw"), operation, nbytes, n_ranks
-        )
-        if duration is None:
+        duration, of = rates.get("time", 0.0), "time"
+        if not duration:
+            duration, of = duration_of(
+                rates.get("algbw", 0.0), rates.get("busbw", 0.0), operation, nbytes, n_ranks
+            )
+        if not duration:
             continue
         yield Row(
-            line, operation, nbytes, duration, n_ranks, _count(said.get("nodes")) or context.nodes,
-            dtype, reduce_op, root, _flag(said.get("in_place")) if in_place is None else in_place,
+            line, duration, operation, nbytes, n_ranks, _count(said.get("nodes")) or context.nodes,
+            dtype, reduce_op, root, False,
+            _flag(said.get("in_place")) if in_place is None else in_place,
             _count(said.get("wrong")),
             context.source if of == "time" else (*context.source, ("duration_from", of)),
             tuple(s for s in map(number, samples) if s) if isinstance(samples, list) else (),

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from commsim.collectives.collective import bus_factor
 from commsim.units import Bytes, BytesPerSecond, Seconds
 
+_NOTHING = frozenset({"", "N/A", "NA", "NONE", "NULL", "-"})
+
 
 class Row(NamedTuple):
     """One figure of a file; `n_ranks` and `nodes` are None where the file does not say.
@@ -20,19 +22,24 @@ class Row(NamedTuple):
     """
 
     line: int
+    duration: Seconds
     operation: str
     nbytes: Bytes
-    duration: Seconds
     n_ranks: int | None
     nodes: int | None = None
     dtype: str = "float32"
     reduce_op: str = "sum"
     root: int | None = None
+    per_rank: bool = False
     in_place: bool = False
     wrong: int | None = None
     source: tuple[tuple[str, str], ...] = ()
     samples: tuple[Seconds, ...] = ()
-    per_rank: bool = False
+
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """All that makes the collective."""
+        return self[2:10]
 
 
 class Problem(NamedTuple):
@@ -44,43 +51,33 @@ class Problem(NamedTuple):
 
 def number(text: object) -> float | None:
     """A figure that is not negative; None for `N/A` or nothing. Raises ValueError."""
-    if isinstance(text, str) and text.strip().upper() in ("", "N/A", "NA", "NONE", "NULL", "-"):
-        return None
-    if text is None:
-        return None
-    if isinstance(text, bool) or not isinstance(text, (str, int, float)):
-        raise ValueError(f"a number, got {str(text)[:40]!r}")
     try:
-        found = float(text)
-    except (ValueError, OverflowError):
+        found = float(text)  # type: ignore[arg-type]  # what is no number is told below
+    except (TypeError, ValueError, OverflowError):
+        if text is None or (isinstance(text, str) and text.strip().upper() in _NOTHING):
+            return None
         raise ValueError(f"a number, got {str(text)[:40]!r}") from None
-    if not 0 <= found < math.inf:
+    if not 0 <= found < math.inf or isinstance(text, bool):
         raise ValueError(f"a number >= 0, got {str(text)[:40]!r}")
     return found
 
 
 def duration_of(
-    time: Seconds | None,
-    algorithm_bandwidth: BytesPerSecond | None,
-    bus_bandwidth: BytesPerSecond | None,
+    algorithm_bandwidth: BytesPerSecond,
+    bus_bandwidth: BytesPerSecond,
     operation: str,
     nbytes: Bytes,
     n_ranks: int | None,
-) -> tuple[Seconds | None, str]:
-    """Seconds, and what they are from: the time, else the more telling of the two bandwidths.
+) -> tuple[Seconds, str]:
+    """Seconds, and which bandwidth they are from; 0 where both are 0 (not given, or 0.00).
 
-    Logs print bandwidths with two decimals, so the larger number is the more precise one.
-    None where nothing but N/A, or nothing but 0.00, is given. Raises ValueError where a bus
-    bandwidth is all there is and the number of ranks is not known.
+    Logs print bandwidths with two decimals, so the larger number is the more precise one. Raises
+    ValueError where a bus bandwidth is all there is and the number of ranks is not known.
     """
-    if time:
-        return time, "time"
-    if algorithm_bandwidth and (not bus_bandwidth or algorithm_bandwidth >= bus_bandwidth):
-        return nbytes / algorithm_bandwidth, "algbw"
-    if bus_bandwidth and n_ranks is not None:
+    if bus_bandwidth > algorithm_bandwidth and n_ranks is not None and n_ranks > 1:
         return nbytes * bus_factor(operation, n_ranks) / bus_bandwidth, "busbw"
     if algorithm_bandwidth:
         return nbytes / algorithm_bandwidth, "algbw"
     if bus_bandwidth:
         raise ValueError("the number of ranks, as only busbw is given; pass cluster=, got none")
-    return None, ""
+    return 0.0, ""

@@ -65,7 +65,7 @@ def _row(
     line: int, operation: str, nbytes: int, n_ranks: int, rates: dict[str, float]
 ) -> Iterator[Row]:
     algorithm, bus = (rates.get(kind, 0.0) * 1e9 for kind in ("algbw", "busbw"))
-    duration, of = duration_of(None, algorithm, bus, operation, nbytes, n_ranks)
-    if duration is not None:
+    duration, of = duration_of(algorithm, bus, operation, nbytes, n_ranks)
+    if duration:
         source = (("library", "nccl"), ("duration_from", of))
-        yield Row(line, operation, nbytes, duration, n_ranks, source=source)
+        yield Row(line, duration, operation, nbytes, n_ranks, source=source)

@@ -3,9 +3,9 @@
     {"nccl_version": ..., "args": ["./all_reduce_perf", ...], "devices": [{"rank": 0, ...}, ...],
      "results": [{"size": 1024, "type": "float", ..., "out_of_place": {"time": 12.3, ...}, ...}]}
 
-Listed, or one a line. A record is any object with a size and a time or bandwidth, or with an `out_of_place` or `in_place`
-object that has them; names as in `table`. Strings and counts outside the records hold for all
-records inside the same object.
+Listed, or one a line. A record is any object with a size and a time or bandwidth, or with an
+`out_of_place` or `in_place` object that has them; names as in `table`. What an object says outside
+of its records (operation, ranks, nodes, devices, versions) holds for all of them.
 """
 
 from __future__ import annotations

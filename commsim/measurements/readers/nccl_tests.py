@@ -23,6 +23,7 @@ from typing import NamedTuple
 from commsim.collectives.collective import DTYPES, ROOTED
 from commsim.measurements import log, names
 from commsim.measurements.row import Problem, Row, duration_of, number
+from commsim.units import Bytes, Seconds
 
 _TYPES = "|".join(sorted(names.TYPES, key=len, reverse=True))
 _ROW = re.compile(
@@ -35,6 +36,7 @@ _GROUP = re.compile(r"\b(\d{1,7}) node(?:\(s\)|s)?,? (?:and )?(\d{1,7}) ranks\b"
 _DEBUG = re.compile(r"[A-Za-z][\w.-]{0,63}:\d+:\d+ \[\d+\] NCCL [A-Z]+.*")
 _TOOL = re.compile(r"\b((?:nccl|rccl)-tests)[ :]*[Vv]ersion:? (\S{1,40})")
 _FIGURE = re.compile(r"[\d.]+(?:[eE][+-]?\d+)?|N/A|-1")
+_NEARLY_2 = 2 - 1e-4  # beyond, no two decimals tell one n from the next
 _HALF = ["time", "algbw", "busbw", "#wrong"]
 _PLAIN = ["redop", "root", *_HALF, *_HALF]  # where no header is kept
 
@@ -56,7 +58,7 @@ class Printed(NamedTuple):
     size: str
     elements: str
     type: str
-    rest: list[str]
+    rest: str
     layout: Layout
 
 
@@ -89,7 +91,7 @@ def _sections(text: str) -> list[Section]:
         match = _ROW.search(line)
         if match is None and cut is not None:
             cut = _continued(cut, line)
-            if len(cut.rest) >= cut.layout.width:
+            if len(cut.rest.split()) >= cut.layout.width:
                 found[-1].rows.append(cut)
                 cut = None
             continue
@@ -97,9 +99,9 @@ def _sections(text: str) -> list[Section]:
             if cut is not None:
                 found[-1].rows.append(cut)
             rest = _DEBUG.sub("", match[4]) if "NCCL" in line else match[4]
-            printed = Printed(i, match[1], match[2], match[3], rest.split(), layout)
+            printed = Printed(i, match[1], match[2], match[3], rest, layout)
             cut = None
-            if len(printed.rest) >= layout.width:
+            if len(rest.split()) >= layout.width:
                 found[-1].rows.append(printed)
             else:
                 cut = printed
@@ -117,7 +119,7 @@ def _continued(cut: Printed, line: str) -> Printed:
     """A row that lines of NCCL_DEBUG broke, with what this line has of its figures."""
     words = _DEBUG.sub("", line).split() if "NCCL" in line else line.split()
     if words and all(_FIGURE.fullmatch(word) for word in words):
-        return cut._replace(rest=cut.rest + words)
+        return cut._replace(rest=" ".join((cut.rest, *words)))
     return cut
 
 
@@ -191,7 +193,8 @@ def _figures(
     nodes: int | None,
     source: tuple[tuple[str, str], ...],
 ) -> Iterator[Row]:
-    line, size, _, kind, rest, layout = printed
+    line, size, _, kind, _, layout = printed
+    rest = printed.rest.split()
     nbytes, dtype = int(size), names.dtype(kind)
     reduce_op, root = "sum", None
     if layout.redop is not None and layout.redop < len(rest):
@@ -202,22 +205,23 @@ def _figures(
         figures = rest[at : at + 4]
         if len(figures) < 3:  # the log ends within the row
             return
-        time, algorithm, bus = number(figures[0]), number(figures[1]), number(figures[2])
-        duration, of = duration_of(
-            None if time is None else time * layout.unit,
-            None if algorithm is None else algorithm * 1e9,
-            None if bus is None else bus * 1e9,
-            operation,
-            nbytes,
-            n_ranks,
-        )
-        if duration is None:
+        duration, of = (number(figures[0]) or 0.0) * layout.unit, "time"
+        if not duration:
+            duration, of = _from_bandwidths(figures, operation, nbytes, n_ranks)
+        if not duration:
             continue
         wrong = int(figures[3]) if figures[3:] and figures[3].isdecimal() else None
         yield Row(
-            line, operation, nbytes, duration, n_ranks, nodes, dtype, reduce_op, root, in_place,
-            wrong, source if of == "time" else (*source, ("duration_from", of)),
+            line, duration, operation, nbytes, n_ranks, nodes, dtype, reduce_op, root, False,
+            in_place, wrong, source if of == "time" else (*source, ("duration_from", of)),
         )  # fmt: skip
+
+
+def _from_bandwidths(
+    figures: list[str], operation: str, nbytes: Bytes, n_ranks: int | None
+) -> tuple[Seconds, str]:
+    algorithm, bus = ((number(figure) or 0.0) * 1e9 for figure in figures[1:3])
+    return duration_of(algorithm, bus, operation, nbytes, n_ranks)
 
 
 def _operation(section: Section, name: str) -> str:
@@ -256,7 +260,7 @@ def _most_precise(section: Section) -> tuple[float, float] | None:
     for printed in section.rows:
         for _, at in printed.layout.halves:
             try:
-                pair = [number(word) or 0.0 for word in printed.rest[at + 1 : at + 3]]
+                pair = [number(word) or 0.0 for word in printed.rest.split()[at + 1 : at + 3]]
             except ValueError:
                 continue
             if len(pair) == 2 and min(pair) > 0:
@@ -271,7 +275,7 @@ def _only_fit(section: Section) -> int | None:
         return None
     low = (most[1] - 0.005) / (most[0] + 0.005)
     high = (most[1] + 0.005) / max(most[0] - 0.005, 1e-9)
-    if not 0.9 < low <= high < 2:
+    if not 0.9 < low <= high < _NEARLY_2:
         return None
     fits = [n for n in range(2, int(2 / (2 - high)) + 2) if low <= 2 * (n - 1) / n <= high]
     return fits[0] if len(fits) == 1 else None

@@ -61,7 +61,7 @@ def read(text: str, name: str) -> Iterator[Row | Problem]:
                 continue
             if time:
                 yield Row(
-                    i, operation, int(row["size"] or 0), time * 1e-6, n_ranks, dtype=dtype,
+                    i, time * 1e-6, operation, int(row["size"] or 0), n_ranks, dtype=dtype,
                     root=0 if operation == "send_recv" else None, source=source,
                     per_rank=operation in _PER_PAIR,
                 )  # fmt: skip

@@ -48,7 +48,7 @@ def read(text: str, name: str) -> Iterator[Row | Problem]:
             dtype = names.dtype(found[2]) if found[2] else "float32"
             if time:
                 yield Row(
-                    i, operation, int(cells[size]), time * 1e-6, n_ranks, dtype=dtype,
+                    i, time * 1e-6, operation, int(cells[size]), n_ranks, dtype=dtype,
                     source=(("statistic", "p50"),),
                 )  # fmt: skip
         except ValueError as error:
