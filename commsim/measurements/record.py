@@ -102,14 +102,12 @@ def rows(line: int, record: Mapping[str, object], context: Context) -> Iterator[
             halves.setdefault(found.in_place, {}).setdefault(found.kind, (figure, found.factor))
     if not halves:
         return
-    operation = context.operation
-    if said.get("operation") or operation is None:
-        operation = names.operation(str(said.get("operation", "")))
+    operation, dtype, reduce_op, root, said_ranks, said_nodes, flag = _stated(
+        *(said.get(kind) for kind in _STATED), context.operation
+    )
     nbytes = _size(said.get("size", 0 if operation == "barrier" else None))
-    n_ranks = _count(said.get("ranks")) or context.n_ranks
-    dtype = names.dtype(str(said["dtype"])) if said.get("dtype") else "float32"
-    reduce_op = names.reduce_op(str(said.get("reduce_op", "")))
-    root = _count(said.get("root")) if operation in ROOTED else None
+    n_ranks, nodes = said_ranks or context.n_ranks, said_nodes or context.nodes
+    wrong = _count(said.get("wrong"))
     samples = said.get("samples")
     for in_place, figures in halves.items():
         rates = {kind: figure * (factor or 1) for kind, (figure, factor) in figures.items()}
@@ -125,13 +123,40 @@ def rows(line: int, record: Mapping[str, object], context: Context) -> Iterator[
         if not duration:
             continue
         yield Row(
-            line, duration, operation, nbytes, n_ranks, _count(said.get("nodes")) or context.nodes,
-            dtype, reduce_op, root, False,
-            _flag(said.get("in_place")) if in_place is None else in_place,
-            _count(said.get("wrong")),
+            line, duration, operation, nbytes, n_ranks, nodes, dtype, reduce_op, root, False,
+            flag if in_place is None else in_place, wrong,
             context.source if of == "time" else (*context.source, ("duration_from", of)),
             tuple(s for s in map(number, samples) if s) if isinstance(samples, list) else (),
         )  # fmt: skip
+
+
+_STATED = ("operation", "dtype", "reduce_op", "root", "ranks", "nodes", "in_place")
+
+
+@lru_cache(maxsize=1024)
+def _stated(
+    operation: object,
+    dtype: object,
+    reduce_op: object,
+    root: object,
+    ranks: object,
+    nodes: object,
+    in_place: object,
+    default: str | None,
+) -> tuple[str, str, str, int | None, int | None, int | None, bool]:
+    """What is equal in many records, understood once; raises ValueError."""
+    found = default
+    if operation or found is None:
+        found = names.operation(str(operation or ""))
+    return (
+        found,
+        names.dtype(str(dtype)) if dtype else "float32",
+        names.reduce_op(str(reduce_op)),
+        _count(root) if found in ROOTED else None,
+        _count(ranks),
+        _count(nodes),
+        str(in_place).strip().lower() in ("1", "true", "yes", "in", "in-place", "in_place"),
+    )
 
 
 def _size(value: object) -> int:
@@ -150,7 +175,3 @@ def _count(value: object) -> int | None:
     if found is not None and found != int(found):
         raise ValueError(f"a whole number, got {str(value)[:40]!r}")
     return None if found is None else int(found)
-
-
-def _flag(value: object) -> bool:
-    return str(value).strip().lower() in ("1", "true", "yes", "in", "in-place", "in_place")

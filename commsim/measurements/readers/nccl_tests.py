@@ -58,7 +58,7 @@ class Printed(NamedTuple):
     size: str
     elements: str
     type: str
-    rest: str
+    rest: list[str]
     layout: Layout
 
 
@@ -91,7 +91,7 @@ def _sections(text: str) -> list[Section]:
         match = _ROW.search(line)
         if match is None and cut is not None:
             cut = _continued(cut, line)
-            if len(cut.rest.split()) >= cut.layout.width:
+            if len(cut.rest) >= cut.layout.width:
                 found[-1].rows.append(cut)
                 cut = None
             continue
@@ -99,9 +99,9 @@ def _sections(text: str) -> list[Section]:
             if cut is not None:
                 found[-1].rows.append(cut)
             rest = _DEBUG.sub("", match[4]) if "NCCL" in line else match[4]
-            printed = Printed(i, match[1], match[2], match[3], rest, layout)
+            printed = Printed(i, match[1], match[2], match[3], rest.split(), layout)
             cut = None
-            if len(rest.split()) >= layout.width:
+            if len(printed.rest) >= layout.width:
                 found[-1].rows.append(printed)
             else:
                 cut = printed
@@ -119,7 +119,7 @@ def _continued(cut: Printed, line: str) -> Printed:
     """A row that lines of NCCL_DEBUG broke, with what this line has of its figures."""
     words = _DEBUG.sub("", line).split() if "NCCL" in line else line.split()
     if words and all(_FIGURE.fullmatch(word) for word in words):
-        return cut._replace(rest=" ".join((cut.rest, *words)))
+        return cut._replace(rest=[*cut.rest, *words])
     return cut
 
 
@@ -193,8 +193,7 @@ def _figures(
     nodes: int | None,
     source: tuple[tuple[str, str], ...],
 ) -> Iterator[Row]:
-    line, size, _, kind, _, layout = printed
-    rest = printed.rest.split()
+    line, size, _, kind, rest, layout = printed
     nbytes, dtype = int(size), names.dtype(kind)
     reduce_op, root = "sum", None
     if layout.redop is not None and layout.redop < len(rest):
@@ -260,7 +259,7 @@ def _most_precise(section: Section) -> tuple[float, float] | None:
     for printed in section.rows:
         for _, at in printed.layout.halves:
             try:
-                pair = [number(word) or 0.0 for word in printed.rest.split()[at + 1 : at + 3]]
+                pair = [number(word) or 0.0 for word in printed.rest[at + 1 : at + 3]]
             except ValueError:
                 continue
             if len(pair) == 2 and min(pair) > 0:
