@@ -79,5 +79,8 @@ def duration_of(
     if algorithm_bandwidth:
         return nbytes / algorithm_bandwidth, "algbw"
     if bus_bandwidth:
-        raise ValueError("the number of ranks, as only busbw is given; pass cluster=, got none")
+        raise ValueError(
+            'the number of ranks in the file (a column ranks, a line "# 2 nodes, 16 ranks"), as '
+            "there is only busbw, got none"
+        )
     return 0.0, ""

@@ -100,6 +100,8 @@ def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     assert found.duration == pytest.approx(3e-6)
     assert ("duration_from", "busbw") in found.provenance
     assert (found.n_ranks, found.nodes) == (4, 2)
+    with pytest.raises(SpecError, match=r"all_reduce.txt:4: expected the number of ranks in the"):
+        read(tmp_path, text.partition("\n")[2], "all_reduce.txt")
 
 
 def test_several_operations(tmp_path: Path) -> None:
