@@ -211,14 +211,12 @@ def show(found: Timeline, punctual: Timeline | None, predicted: Prediction) -> N
         print_facts(facts(found, number, predicted if number == 0 else None))
     if punctual is not None:
         show_ranks(found, punctual)
-    print_table(
-        "hottest links",
-        ("link", ">share of its time", ">bytes"),
-        [
-            (name, f"{share:.1%}", format_size(round(found.bytes_of(name))))
-            for name, share in list(found.link_utilization.items())[:HOTTEST]
-        ],
-    )
+    links = [
+        (name, f"{share:.1%}", format_size(round(found.bytes_of(name))))
+        for name, share in list(found.link_utilization.items())[:HOTTEST]
+    ]
+    if links:  # a barrier has no bytes
+        print_table("hottest links", ("link", ">share of its time", ">bytes"), links)
     for reports in found.watchdog:
         print_section("watchdog", [str(report) for report in reports[:HOTTEST]])
         if len(reports) > HOTTEST:
