@@ -17,38 +17,18 @@ import numpy as np
 from commsim.collectives.chunks import Ints
 from commsim.collectives.schedule import Schedule
 from commsim.engine.cluster_network import ClusterNetwork
-from commsim.engine.network import Flags, Floats, Network, Ways, only
+from commsim.engine.network import Network, SameLinks, Ways, only
 
 GONE = -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Folded(Network):
+class Folded(SameLinks):
     """`base`, whose links are those of `whole`, with all machines taken for the first `hosts`."""
 
     base: Network
     whole: ClusterNetwork
     hosts: int
-
-    @property
-    def links(self) -> tuple[str, ...]:
-        """Those of the base."""
-        return self.base.links
-
-    @property
-    def capacity(self) -> Floats:
-        """That of the base."""
-        return self.base.capacity
-
-    @property
-    def over_network(self) -> Flags:
-        """As in the base."""
-        return self.base.over_network
-
-    @property
-    def between_switches(self) -> Flags:
-        """As in the base."""
-        return self.base.between_switches
 
     @cached_property
     def _image(self) -> Ints:

@@ -148,6 +148,32 @@ class Network(ABC):
         """
 
 
+class SameLinks(Network):
+    """A network with the links of another, `base`, and ways of its own."""
+
+    base: Network
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """Those of the base."""
+        return self.base.links
+
+    @property
+    def capacity(self) -> Floats:
+        """That of the base."""
+        return self.base.capacity
+
+    @property
+    def over_network(self) -> Flags:
+        """As in the base."""
+        return self.base.over_network
+
+    @property
+    def between_switches(self) -> Flags:
+        """As in the base."""
+        return self.base.between_switches
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laid:
     """A schedule laid on a network: op i takes way `way[i]`."""

@@ -16,14 +16,14 @@ import numpy as np
 from commsim.collectives.chunks import Ints
 from commsim.collectives.schedule import Schedule
 from commsim.engine.cluster_network import ClusterNetwork
-from commsim.engine.network import Flags, Floats, Network, Ways, blend, follow, put
+from commsim.engine.network import SameLinks, Ways, blend, follow, put
 from commsim.topology.capacity import own_nics, scale_up_bandwidth
 
 NONE = -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ChosenNics(Network):
+class ChosenNics(SameLinks):
     """`base` with every rank's traffic spread over its own NICs, or sent where `exits` says.
 
     exits: per channel and position, the NIC (index of node.nics; in an NVLink domain of several
@@ -36,26 +36,6 @@ class ChosenNics(Network):
     exits: Sequence[Sequence[int]] = ()
     rails: bool = False
     ports: int = 0
-
-    @property
-    def links(self) -> tuple[str, ...]:
-        """Those of the base."""
-        return self.base.links
-
-    @property
-    def capacity(self) -> Floats:
-        """That of the base."""
-        return self.base.capacity
-
-    @property
-    def over_network(self) -> Flags:
-        """As in the base."""
-        return self.base.over_network
-
-    @property
-    def between_switches(self) -> Flags:
-        """As in the base."""
-        return self.base.between_switches
 
     @cached_property
     def _rank(self) -> Ints:
