@@ -30,7 +30,7 @@ class Progress:
         self._task: Any = None
 
     def __enter__(self) -> Progress:
-        if not is_compiled():
+        if sys.stderr.isatty() and not is_compiled():
             print("compiling the simulator; this happens once and takes a while", file=sys.stderr)
         return self
 
