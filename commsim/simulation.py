@@ -35,9 +35,9 @@ from commsim.engine.plan import Part, make_plan
 from commsim.engine.played import Played
 from commsim.engine.timeline import Timeline
 from commsim.errors import CollectiveError, ConditionError
+from commsim.libraries.carried import Carried
 from commsim.libraries.carry_out import carry_out
 from commsim.libraries.library import Library
-from commsim.libraries.nccl.schedules import Carried
 from commsim.prediction import PACES, predict
 from commsim.topology.cluster import Cluster
 from commsim.topology.node import without_nics

@@ -23,8 +23,6 @@ from commsim.engine.watchdog import Report, watchdog
 from commsim.errors import UnknownNameError
 from commsim.units import Bytes, Seconds
 
-__all__ = ["Played", "Span", "Timeline"]
-
 MOST = 50
 """Links and reports in full in `to_dict`; of the rest the number."""
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from commsim.collectives.collective import Collective
 from commsim.libraries import host_schedules as host
+from commsim.libraries.carried import Carried
 from commsim.libraries.host import HostFacts
 from commsim.libraries.library import Choice
 from commsim.libraries.nccl import schedules as nccl
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.plugin import seen
-from commsim.libraries.nccl.schedules import Carried
 from commsim.topology.cluster import Cluster
 
 

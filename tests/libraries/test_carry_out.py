@@ -10,10 +10,10 @@ import pytest
 
 from commsim.collectives.collective import OPERATIONS, ROOTED, Collective
 from commsim.collectives.verify import verify
+from commsim.libraries.carried import Carried
 from commsim.libraries.carry_out import carry_out
 from commsim.libraries.library import Choice, Library
 from commsim.libraries.lookup import library
-from commsim.libraries.nccl.schedules import Carried
 from commsim.topology.cluster import Cluster
 from commsim.topology.load import load_cluster
 from commsim.units import MIB

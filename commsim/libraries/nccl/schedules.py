@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -28,6 +27,7 @@ from commsim.collectives.chunks import cut
 from commsim.collectives.collective import Collective
 from commsim.collectives.schedule import Schedule
 from commsim.collectives.trees import tree_schedule
+from commsim.libraries.carried import Carried
 from commsim.libraries.library import Candidate
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.rings import ring_exits, rings, trees
@@ -47,21 +47,6 @@ MOST_OPS = 1 << 16
 NONE = -1
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """A schedule, how many of the library's channels each of its own stands for, and its NICs:
-    `exits`, `rails` and `ports` of engine.nic_choice.ChosenNics. hosts: only ops that begin on so
-    many machines are there, the others being their images (engine/folding.py); 0: all are.
-    """
-
-    schedule: Schedule
-    multiplicity: int = 1
-    exits: tuple[tuple[int, ...], ...] = ()
-    rails: bool = False
-    ports: int = 0
-    hosts: int = 0
 
 
 def carry_out(
