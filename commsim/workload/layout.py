@@ -14,8 +14,8 @@ class Layout:
     etp: tensor parallelism inside an expert (None: as tp). micro_batch: sequences one replica works
     on at a time; global_batch: sequences of one step; seq_len: tokens of a sequence.
     schedule: of the pipeline; interleave: model chunks of each stage. zero_stage: 1 shards
-    optimizer states, 2 gradients too, 3 parameters too (FSDP); hsdp: ranks in one shard group (None: all
-    data-parallel ranks). recompute: "none", "selective" (the attention core) or "full".
+    optimizer states, 2 gradients too, 3 parameters too (FSDP); hsdp: ranks of a shard group (None:
+    all data-parallel). recompute: "none", "selective" (the attention core) or "full".
     order: dimensions of the rank numbers, the fastest first.
     """
 
