@@ -73,6 +73,14 @@ class ScheduleError(CommsimError, ValueError):
     """A schedule that does not compute its collective, or cannot be built; names op and rank."""
 
 
+class ModelError(CommsimError, ValueError):
+    """A model description that cannot be read; carries every problem."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems: tuple[str, ...] = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
 class ConditionError(CommsimError, ValueError):
     """A disturbance that cannot be simulated: a negative delay, a rank that does not exist."""
 

@@ -6,7 +6,7 @@ targets of a LoRA mean what their users expect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -183,11 +183,6 @@ class Experts:
         if self.shared_gate:
             yield from linear("shared_expert_gate", hidden, 1)
 
-    @property
-    def idle_share(self) -> float:
-        """Share of the experts' parameters that one token does not visit."""
-        return 1 - self.per_token / self.count
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
@@ -212,6 +207,12 @@ class Layer:
     def active_parameters(self, hidden: int, norm: str) -> int:
         """Elements that one token meets: all but the experts it does not visit."""
         return _counts(self, hidden, norm)[1]
+
+    def met(self, elements: int) -> int:
+        """Of so many elements of experts, those that one token meets."""
+        if not isinstance(self.feed, Experts):
+            return elements
+        return elements * self.feed.per_token // self.feed.count
 
     def matmul_parameters(self, hidden: int) -> int:
         """Elements of the matrices that multiply one token."""
@@ -247,7 +248,7 @@ def norm_tensors(name: str, width: int, norm: str) -> Iterator[Tensor]:
         yield Tensor(name=f"{name}.bias", shape=(width,))
 
 
-def prefixed(prefix: str, tensors: Iterator[Tensor]) -> Iterator[Tensor]:
+def prefixed(prefix: str, tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     """The tensors under a name."""
     for t in tensors:
         yield Tensor(name=f"{prefix}.{t.name}", shape=t.shape, split=t.split, trained=t.trained)
@@ -283,10 +284,7 @@ def _counts(layer: Layer, hidden: int, norm: str) -> tuple[int, int, int]:
     tensors = _tensors(layer, hidden, norm)
     total = active = matmul = 0
     for tensor in tensors:
-        met = tensor.numel
-        if tensor.split == "expert":
-            assert isinstance(layer.feed, Experts)
-            met = met * layer.feed.per_token // layer.feed.count
+        met = layer.met(tensor.numel) if tensor.split == "expert" else tensor.numel
         total += tensor.numel
         active += met
         if tensor.name.endswith("weight") and len(tensor.shape) > 1:
