@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         CollectiveError,
         CommsimError,
         ConditionError,
+        LayoutError,
         LibraryError,
         ProfileError,
         ScheduleError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from commsim.simulation import simulate
     from commsim.topology.cluster import Cluster, Fabric
     from commsim.topology.load import load_cluster
+    from commsim.workload.layout import Layout
 
 __version__ = "0.1.0"
 
@@ -61,6 +63,8 @@ _HOMES = {
     "Fabric": "commsim.topology.cluster",
     "Gloo": "commsim.libraries.gloo",
     "Jitter": "commsim.engine.conditions",
+    "Layout": "commsim.workload.layout",
+    "LayoutError": "commsim.errors",
     "Library": "commsim.libraries.library",
     "LibraryError": "commsim.errors",
     "LinkFault": "commsim.engine.conditions",
@@ -100,6 +104,8 @@ __all__ = [
     "Fabric",
     "Gloo",
     "Jitter",
+    "Layout",
+    "LayoutError",
     "Library",
     "LibraryError",
     "LinkFault",

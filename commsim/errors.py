@@ -57,6 +57,14 @@ class CollectiveError(CommsimError, ValueError):
     """An operation that cannot be asked for: wrong rank, size, root, dtype or group."""
 
 
+class LayoutError(CommsimError, ValueError):
+    """A parallel layout that no framework would start; carries every rule it breaks."""
+
+    def __init__(self, problems: Iterable[str], advice: str = "") -> None:
+        self.problems: tuple[str, ...] = tuple(problems)
+        super().__init__("\n".join((*self.problems, advice) if advice else self.problems))
+
+
 class UnreachableError(CommsimError, RuntimeError):
     """Two ranks with no path between them."""
 
@@ -67,6 +75,10 @@ class LibraryError(CommsimError, ValueError):
 
 class ProfileError(CommsimError, ValueError):
     """A profile file that cannot be used."""
+
+
+class DiagnosisError(CommsimError, ValueError):
+    """Measurements that cannot be diagnosed: none, or none that the cluster can run."""
 
 
 class ScheduleError(CommsimError, ValueError):
@@ -87,3 +99,11 @@ class ConditionError(CommsimError, ValueError):
 
 class TimeLimitError(CommsimError, TimeoutError):
     """A simulation that was stopped before its end: its time limit is over."""
+
+
+class MeasureError(CommsimError, RuntimeError):
+    """A run on real hardware that cannot begin: a package, a device or a free file is missing."""
+
+
+class BrokenRunError(CommsimError, RuntimeError):
+    """A run on real hardware that was cut short: a rank died or hung, or the disk is full."""

@@ -10,13 +10,14 @@ class Layout:
     """One parallel layout, in the words of Megatron and torchtitan.
 
     tp, pp, dp, cp: ranks of tensor, pipeline, data and context parallelism; their product is the
-    number of ranks. ep: ranks over which experts are spread, taken out of the data-parallel ones;
+    number of ranks. ep: ranks over which experts are spread, taken out of the others of a stage;
     etp: tensor parallelism inside an expert (None: as tp). micro_batch: sequences one replica works
     on at a time; global_batch: sequences of one step; seq_len: tokens of a sequence.
     schedule: of the pipeline; interleave: model chunks of each stage. zero_stage: 1 shards
     optimizer states, 2 gradients too, 3 parameters too (FSDP); hsdp: ranks of a shard group (None:
     all data-parallel). recompute: "none", "selective" (the attention core) or "full".
-    order: dimensions of the rank numbers, the fastest first.
+    sequence_parallel means nothing where tp is 1. order: dimensions of the rank numbers, the
+    fastest first; placement: the rank that takes each of these places (None: as they are numbered).
     """
 
     tp: int = 1
@@ -40,6 +41,7 @@ class Layout:
     tp_comm_overlap: bool = False
     framework: str = "megatron"
     order: str = "tp-cp-ep-dp-pp"
+    placement: tuple[int, ...] | None = None
 
     @property
     def world(self) -> int:
@@ -50,3 +52,13 @@ class Layout:
     def micro_batches(self) -> int:
         """Micro-batches of one replica in a step."""
         return self.global_batch // (self.dp * self.micro_batch)
+
+    @property
+    def expert_tp(self) -> int:
+        """Ranks of tensor parallelism inside an expert."""
+        return self.tp if self.etp is None else self.etp
+
+    @property
+    def model_chunks(self) -> int:
+        """Parts the model is cut into: stages times chunks of each."""
+        return self.pp * self.interleave

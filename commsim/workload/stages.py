@@ -1,0 +1,86 @@
+"""Which layers lie on which pipeline stage, and in which of its chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from commsim.workload.layout import Layout
+from commsim.workload.model import Model
+
+# What stands at the two ends of a model counts as a layer each where layers are balanced.
+_EMBEDDING = _HEAD = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Layers `first` to before `stop`, in the model's order; with the embedding or head or not.
+
+    The head's chunk also holds the multi-token-prediction layers.
+    """
+
+    first: int
+    stop: int
+    embedding: bool = False
+    head: bool = False
+
+    @property
+    def layers(self) -> int:
+        """How many layers it holds."""
+        return self.stop - self.first
+
+
+def stages(model: Model, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
+    """Per pipeline stage, the chunks of the model it holds.
+
+    Stage i of p holds parts i, i + p, i + 2p ... (Narayanan et al., SC'21, section 2.2,
+    doi:10.1145/3458817.3476209); with "dualpipe" parts i and p - 1 - i (DeepSeek-AI 2024,
+    arXiv:2412.19437, section 3.2.1). Layers that do not go evenly into the parts are spread as the
+    frameworks do, embedding and head counting as a layer each: Megatron gives the first parts one
+    more, torchtitan too and always, DeepSpeed fills all but the last parts to the least possible
+    maximum (runtime/utils.py, partition_balanced).
+    """
+    return _stages(
+        model.n_layers, model.mtp, layout.pp, layout.interleave, layout.schedule, layout.framework
+    )
+
+
+@lru_cache(maxsize=4096)
+def _stages(
+    layers: int, mtp: int, pp: int, interleave: int, schedule: str, framework: str
+) -> tuple[tuple[Chunk, ...], ...]:
+    if schedule == "dualpipe" and pp > 1:
+        parts = _parts(layers, mtp, pp, framework)
+        return tuple((parts[i], parts[pp - 1 - i]) for i in range(pp))
+    parts = _parts(layers, mtp, pp * interleave, framework)
+    return tuple(tuple(parts[i::pp]) for i in range(pp))
+
+
+def _parts(layers: int, mtp: int, count: int, framework: str) -> tuple[Chunk, ...]:
+    sizes = _sizes(layers, mtp, count, framework)
+    starts = [sum(sizes[:i]) for i in range(count)]
+    return tuple(
+        Chunk(start, start + size, embedding=i == 0, head=i == count - 1)
+        for i, (start, size) in enumerate(zip(starts, sizes, strict=True))
+    )
+
+
+def _sizes(layers: int, mtp: int, count: int, framework: str) -> list[int]:
+    """Layers of each part."""
+    if layers % count == 0 and framework != "torchtitan":
+        return [layers // count] * count
+    head = _HEAD + mtp
+    units = layers + _EMBEDDING + head
+    most = -(-units // count)
+    if framework == "deepspeed":
+        sizes = [max(0, min(most, units - most * i)) for i in range(count)]
+    else:
+        sizes = [units // count + (i < units % count) for i in range(count)]
+    sizes[0] -= _EMBEDDING
+    sizes[-1] -= head
+    # A head with more beside it than one part holds leaves its own layers to the parts before.
+    for i in range(count - 1, 0, -1):
+        if sizes[i] < 0:
+            sizes[i - 1] += sizes[i]
+            sizes[i] = 0
+    return sizes
