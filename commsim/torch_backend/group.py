@@ -1,0 +1,462 @@
+"""The process group that scripts talk to: every method torch calls, turned into calls and buffers.
+
+torch calls a group written in Python from Python (c10d) and from C++ (the reducer of DDP, the
+functional collectives of DTensor). Names in both spellings: torch 2.13 renamed
+`_allgather_base` to `all_gather_single`, and others likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from commsim.torch_backend import movers, private
+from commsim.torch_backend.errors import UnsupportedCallError
+from commsim.torch_backend.movers import Buffers, Tensor
+from commsim.torch_backend.records import Call, Group, Mover, Post
+from commsim.torch_backend.where import where
+from commsim.torch_backend.work import SimulatedWork
+from commsim.torch_backend.world import Rank
+
+Lists = Sequence[Sequence[Tensor]]
+
+
+class Backend:
+    """What torch asks of the backend for a device."""
+
+    supports_coalescing = supports_splitting = supports_time_estimate = False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def name(self) -> str:
+        return private.NAME
+
+
+class SimulatedGroup(private.ProcessGroup):
+    """One rank's handle of one group."""
+
+    def __init__(self, rank: Rank, group: Group) -> None:
+        super().__init__(group.ranks.index(rank.number), len(group.ranks))
+        self.simulated = group
+        self._rank = rank
+        self._world = rank.world
+        self._name, self._description = group.name, group.description
+        self._backend = Backend()
+        self.bound_device_id = None
+
+    # What torch asks about a group.
+
+    def getBackendName(self) -> str:
+        return private.NAME
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device: Any) -> Backend:
+        return self._backend
+
+    def _get_backend_name(self) -> str:
+        return private.NAME
+
+    def name(self) -> str:
+        return private.NAME
+
+    def get_group_store(self) -> Any:
+        return private.tables().pg_map[self][1]
+
+    def set_timeout(self, timeout: Any) -> None:
+        """Time-outs are not simulated: a deadlock is known without one."""
+
+    def shutdown(self) -> None:
+        """There is nothing to shut down."""
+
+    def abort(self) -> None:
+        """There is nothing to abort."""
+
+    def _start_coalescing(self, device: Any) -> None:
+        """Calls between here and `_end_coalescing` are not merged; each is an operation."""
+        self._coalesced: list[SimulatedWork] | None = []
+
+    def _end_coalescing(self, device: Any) -> Any:
+        works, self._coalesced = self._coalesced or [], None
+        return Together(works) if works else None
+
+    _coalesced = None
+
+    # Collectives.
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> SimulatedWork:
+        tensors = _listed(tensors)
+        op = _reduce_op(opts)
+        buffers = tuple(Buffers(inputs=(t,), op=op) for t in tensors)
+        return self._collective(
+            "all_reduce", "all_reduce", buffers, movers.all_reduce, tensors,
+            nbytes=_nbytes(tensors), counts=_counts(tensors), reduce_op=op,
+        )  # fmt: skip
+
+    allreduce_coalesced = allreduce
+
+    def broadcast(self, tensors: Any, opts: Any = None, *more: Any) -> SimulatedWork:
+        tensors = _listed(tensors)
+        return self._collective(
+            "broadcast", "broadcast", tuple(Buffers(inputs=(t,)) for t in tensors),
+            movers.broadcast, tensors, nbytes=_nbytes(tensors), counts=_counts(tensors),
+            root=_root(opts),
+        )  # fmt: skip
+
+    def reduce(self, tensors: Any, opts: Any = None) -> SimulatedWork:
+        tensors = _listed(tensors)
+        op = _reduce_op(opts)
+        buffers = tuple(Buffers(inputs=(t,), op=op) for t in tensors)
+        return self._collective(
+            "reduce", "reduce", buffers, movers.reduce, tensors, nbytes=_nbytes(tensors),
+            counts=_counts(tensors), reduce_op=op, root=_root(opts),
+        )  # fmt: skip
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
+        outputs, inputs = _nested(outputs), _listed(inputs)
+        return self._all_gather("all_gather", outputs, inputs)
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
+        # outputs[rank][tensor], unlike allgather's outputs[tensor][rank]
+        return self._all_gather("all_gather_coalesced", list(zip(*outputs, strict=True)), inputs)
+
+    def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> SimulatedWork:
+        return self._gather_singles("all_gather_into_tensor", [output], [input])
+
+    def all_gather_single_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None
+    ) -> SimulatedWork:
+        return self._gather_singles("all_gather_into_tensor_coalesced", outputs, inputs)
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def _gather_singles(
+        self, function: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
+    ) -> SimulatedWork:
+        n = self.size()
+        for output, value in zip(outputs, inputs, strict=True):
+            if output.numel() != n * value.numel():
+                raise ValueError(
+                    f"output tensor size must be equal to world_size times input tensor size: "
+                    f"{output.numel()} != {n} * {value.numel()}"
+                )
+        pieces = [_pieces(o, n) for o in outputs]
+        return self._all_gather(function, pieces, inputs, whole=outputs)
+
+    def _all_gather(
+        self,
+        function: str,
+        outputs: Lists,
+        inputs: Sequence[Tensor],
+        whole: Sequence[Tensor] | None = None,
+    ) -> SimulatedWork:
+        buffers = tuple(
+            Buffers(inputs=(value,), outputs=tuple(out))
+            for value, out in zip(inputs, outputs, strict=True)
+        )
+        sizes = [tuple(t.numel() for t in out) for out in outputs]
+        even = all(len(set(each)) == 1 for each in sizes)
+        counts = _counts(inputs) if even else tuple(n for each in sizes for n in each)
+        if not even:
+            place = self.rank()
+            for value, each in zip(inputs, sizes, strict=True):
+                if each[place] != value.numel():
+                    raise ValueError(
+                        f"{function}: the output for this rank has {each[place]} elements, its "
+                        f"input {value.numel()}"
+                    )
+        flat = [t for out in outputs for t in out]
+        return self._collective(
+            function, "all_gather", buffers, movers.all_gather,
+            list(whole) if whole is not None else flat, reads=inputs, nbytes=_nbytes(flat),
+            counts=counts,
+        )  # fmt: skip
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
+        inputs = _listed(inputs)
+        outputs = _nested(outputs)[0] if outputs else []
+        return self._collective(
+            "gather", "gather", (Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
+            movers.gather, outputs, reads=inputs, nbytes=_nbytes(inputs) * self.size(),
+            counts=_counts(inputs), root=_root(opts),
+        )  # fmt: skip
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
+        outputs = _listed(outputs)
+        inputs = _nested(inputs)[0] if inputs else []
+        return self._collective(
+            "scatter", "scatter", (Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
+            movers.scatter, outputs, reads=inputs, nbytes=_nbytes(outputs) * self.size(),
+            counts=_counts(outputs), root=_root(opts),
+        )  # fmt: skip
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
+        return self._reduce_scatter("reduce_scatter", _listed(outputs), _nested(inputs), opts)
+
+    def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> SimulatedWork:
+        return self._scatter_singles("reduce_scatter_tensor", [output], [input], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None
+    ) -> SimulatedWork:
+        return self._scatter_singles("reduce_scatter_tensor_coalesced", outputs, inputs, opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def _scatter_singles(
+        self, function: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any
+    ) -> SimulatedWork:
+        n = self.size()
+        for output, value in zip(outputs, inputs, strict=True):
+            if value.numel() != n * output.numel():
+                raise ValueError(
+                    f"input tensor must be the same size as output size times world size: "
+                    f"{value.numel()} != {n} * {output.numel()}"
+                )
+        pieces = [_pieces(value, n) for value in inputs]
+        return self._reduce_scatter(function, outputs, pieces, opts)
+
+    def _reduce_scatter(
+        self, function: str, outputs: Sequence[Tensor], inputs: Lists, opts: Any
+    ) -> SimulatedWork:
+        op = _reduce_op(opts)
+        flat = [t for each in inputs for t in each]
+        buffers = tuple(
+            Buffers(inputs=tuple(each), outputs=(output,), op=op)
+            for output, each in zip(outputs, inputs, strict=True)
+        )
+        sizes = [tuple(t.numel() for t in each) for each in inputs]
+        even = all(len(set(each)) == 1 for each in sizes)
+        return self._collective(
+            function, "reduce_scatter", buffers, movers.reduce_scatter, outputs, reads=flat,
+            nbytes=_nbytes(flat), reduce_op=op,
+            counts=_counts(outputs) if even else tuple(n for each in sizes for n in each),
+        )  # fmt: skip
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
+        return self._all_to_all("all_to_all", list(outputs), list(inputs))
+
+    def all_to_all_single(
+        self, output: Any, input: Any, output_splits: Any, input_splits: Any, opts: Any = None
+    ) -> SimulatedWork:
+        n = self.size()
+        return self._all_to_all(
+            "all_to_all_single",
+            _split(output, output_splits, n),
+            _split(input, input_splits, n),
+        )
+
+    alltoall_base = all_to_all_single
+
+    def _all_to_all(
+        self, function: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
+    ) -> SimulatedWork:
+        return self._collective(
+            function, "all_to_all", (Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
+            movers.all_to_all, outputs, reads=inputs, nbytes=_nbytes(inputs), counts=(),
+            splits=tuple(map(_size, inputs)), expects=tuple(map(_size, outputs)),
+        )  # fmt: skip
+
+    def barrier(self, opts: Any = None, *more: Any) -> SimulatedWork:
+        return self._collective("barrier", "barrier", (), movers.barrier, (), nbytes=0, counts=())
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """A barrier; ranks that never come are named at once, not after the time-out."""
+        self._collective(
+            "monitored_barrier", "barrier", (), movers.barrier, (), nbytes=0, counts=()
+        ).wait()
+
+    # Messages.
+
+    def send(self, tensors: Any, destination: int, tag: int) -> SimulatedWork:
+        return self._message("send", _listed(tensors), self.simulated.ranks[destination], tag)
+
+    def recv(self, tensors: Any, source: int, tag: int) -> SimulatedWork:
+        return self._message("recv", _listed(tensors), self.simulated.ranks[source], tag)
+
+    def recv_anysource(self, tensors: Any, tag: int) -> SimulatedWork:
+        return self._message("recv", _listed(tensors), None, tag)
+
+    def _message(
+        self, operation: str, tensors: Sequence[Tensor], peer: int | None, tag: int
+    ) -> SimulatedWork:
+        sends = operation == "send"
+        _check(operation, tensors)
+        call = Call(
+            rank=self._rank.number, function=operation, operation=operation, group=self.simulated,
+            nbytes=_nbytes(tensors), dtype=_dtype(tensors), counts=_counts(tensors), peer=peer,
+            tag=tag, where=where(),
+        )  # fmt: skip
+        buffers = tuple(Buffers(inputs=(t,)) if sends else Buffers(outputs=(t,)) for t in tensors)
+        post = self._world.post_message(call, buffers, movers.message, movers.set_aside)
+        self._keep_in_flight(post, () if sends else tensors, tensors if sends else ())
+        return self._handle(post, tensors)
+
+    def _collective(
+        self,
+        function: str,
+        operation: str,
+        buffers: tuple[Buffers, ...],
+        move: Mover,
+        writes: Sequence[Tensor],
+        *,
+        nbytes: int,
+        counts: tuple[int, ...],
+        reads: Sequence[Tensor] = (),
+        root: int | None = None,
+        reduce_op: Any = None,
+        splits: tuple[int, ...] | None = None,
+        expects: tuple[int, ...] | None = None,
+    ) -> SimulatedWork:
+        _check(function, (*writes, *reads))
+        call = Call(
+            rank=self._rank.number, function=function, operation=operation, group=self.simulated,
+            nbytes=nbytes, dtype=_dtype(reads or writes), counts=counts,
+            root=None if root is None else self.simulated.ranks[root],
+            reduce_op=None if reduce_op is None else movers.op_name(reduce_op),
+            splits=splits, expects=expects, where=where(),
+        )  # fmt: skip
+        post = self._world.post_collective(call, buffers, move)
+        self._keep_in_flight(post, writes, reads)
+        return self._handle(post, list(writes))
+
+    def _keep_in_flight(
+        self, post: Post, writes: Sequence[Tensor], reads: Sequence[Tensor]
+    ) -> None:
+        """Note which memory is the operation's until the rank has waited."""
+        if post.buffered is not None:
+            return
+        for tensors, written in ((writes, True), (reads, False)):
+            for tensor in tensors:
+                low, high = extent(tensor)
+                if high > low:
+                    self._rank.in_flight.append((low, high, written, post, tensor))
+
+    def _handle(self, post: Post, result: Sequence[Tensor]) -> SimulatedWork:
+        work = SimulatedWork(self._world, post, list(result))
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+
+class Together(private.Work):
+    """The handle of several operations."""
+
+    def __init__(self, works: Sequence[SimulatedWork]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: Any = None) -> bool:
+        return all([work.wait() for work in self._works])
+
+    def is_completed(self) -> bool:
+        return all([work.is_completed() for work in self._works])
+
+    def result(self) -> list[Tensor]:
+        return [tensor for work in self._works for tensor in work.result()]
+
+
+def extent(tensor: Tensor) -> tuple[int, int]:
+    """The addresses of a tensor's memory, from the first byte to after the last."""
+    if tensor.layout != torch.strided or tensor.numel() == 0:
+        return 0, 0
+    low = tensor.data_ptr()
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return low, low + (reach + 1) * tensor.element_size()
+
+
+def _listed(tensors: Any) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _nested(tensors: Any) -> list[list[Tensor]]:
+    """Lists of lists, from one list too."""
+    lists = list(tensors)
+    return [lists] if lists and isinstance(lists[0], Tensor) else [list(each) for each in lists]
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _nbytes(tensors: Sequence[Tensor]) -> int:
+    return sum(map(_size, tensors))
+
+
+def _counts(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple(t.numel() for t in tensors)
+
+
+def _dtype(tensors: Sequence[Tensor]) -> str:
+    return str(tensors[0].dtype).removeprefix("torch.") if tensors else "uint8"
+
+
+def _pieces(tensor: Tensor, n: int) -> list[Tensor]:
+    """n equal parts of a tensor's memory, as views."""
+    with torch.no_grad(), private.no_modes():
+        return list(tensor.detach().view(-1).view(n, -1).unbind(0))
+
+
+def _split(tensor: Tensor, sizes: Sequence[int] | None, n: int) -> list[Tensor]:
+    """The parts of an all_to_all_single, along the first dimension."""
+    with torch.no_grad(), private.no_modes():
+        if sizes:
+            if sum(sizes) != tensor.shape[0] or len(sizes) != n:
+                raise RuntimeError(
+                    f"Split sizes doesn't match total dim 0 size: {list(sizes)} for {n} ranks and "
+                    f"{tensor.shape[0]}"
+                )
+            return list(tensor.detach().split(list(sizes)))
+        if tensor.shape[0] % n:
+            raise RuntimeError(
+                f"Tensor's dim 0 does not divide equally across group size: {tensor.shape[0]} "
+                f"and {n}"
+            )
+        return list(tensor.detach().view(n, -1).unbind(0))
+
+
+def _reduce_op(opts: Any) -> Any:
+    op = getattr(opts, "reduceOp", opts)
+    return dist.ReduceOp.SUM if op is None else op
+
+
+def _root(opts: Any) -> int:
+    root = getattr(opts, "rootRank", opts)
+    return 0 if root is None else int(root)
+
+
+def _check(function: str, tensors: Sequence[Tensor]) -> None:
+    """What no backend takes."""
+    for tensor in tensors:
+        if tensor.layout != torch.strided:
+            raise UnsupportedCallError(
+                f"{function}: sparse tensors are not simulated; make it dense before it is sent"
+            )
+        if not tensor.is_contiguous() and not (
+            tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+        ):
+            raise ValueError(f"{function}: Tensors must be contiguous")

@@ -1,0 +1,188 @@
+"""Everything of torch that is not its public interface, in one place.
+
+Written for torch 2.13; `tests/torch_backend/test_private.py` holds each name to what is relied on.
+The simulator gives every rank, which is a thread here, the tables that a process would have, and
+replaces what would talk to a network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d
+from torch.distributed import distributed_c10d as c10d
+from torch.utils._python_dispatch import _disable_current_modes
+
+NAME = "commsim"  # of the backend
+TABLES = (
+    "default_pg", "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "group_count",
+    "tags_to_pg", "pg_to_tag", "pg_coalesce_state", "comms", "pg_config_info",
+)  # fmt: skip
+
+ProcessGroup = dist.ProcessGroup
+Store = dist.Store
+Work = _distributed_c10d.Work
+no_modes = _disable_current_modes
+NON_MEMBER = c10d.GroupMember.NON_GROUP_MEMBER
+
+
+@dataclass(slots=True, eq=False)
+class ProcessTables:
+    """What `distributed_c10d._World` holds for one process."""
+
+    default_pg: Any = None
+    pg_map: dict[Any, Any] = field(default_factory=dict)
+    pg_names: dict[Any, Any] = field(default_factory=dict)
+    pg_group_ranks: dict[Any, Any] = field(default_factory=dict)
+    pg_backend_config: dict[Any, Any] = field(default_factory=dict)
+    group_count: int = 0
+    tags_to_pg: dict[str, list[Any]] = field(default_factory=dict)
+    pg_to_tag: dict[Any, str] = field(default_factory=dict)
+    pg_coalesce_state: dict[Any, list[Any]] = field(default_factory=dict)
+    comms: list[Any] = field(default_factory=list)
+
+    @property
+    def pg_config_info(self) -> list[dict[str, Any]]:
+        """One line per group, for torch's own logging."""
+        return [
+            {
+                "pg_name": name, "pg_desc": pg.group_desc, "ranks": list(self.pg_group_ranks[pg]),
+                "backend_config": self.pg_backend_config[pg], "group_count": self.group_count,
+                "group_size": len(self.pg_group_ranks[pg]),
+            }
+            for pg, name in self.pg_names.items()
+        ]  # fmt: skip
+
+
+class TablesByThread:
+    """Stands in for `distributed_c10d._world`: the tables of the calling thread."""
+
+    _here = threading.local()
+
+    @property
+    def _mine(self) -> ProcessTables:
+        try:
+            return self._here.tables  # type: ignore[no-any-return]
+        except AttributeError:
+            self._here.tables = ProcessTables()
+            return self._here.tables  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mine, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._mine, name, value)
+
+
+def tables() -> Any:
+    """The tables of the calling rank."""
+    return c10d._world
+
+
+def set_backend_name(group: Any, name: str) -> None:
+    """Let `dist.get_backend(group)` answer `name`."""
+    pg_map = c10d._world.pg_map
+    pg_map[group] = (name, pg_map[group][1])
+
+
+def in_backward() -> bool:
+    """Is the calling thread inside a backward pass?"""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def after_backward(callback: Callable[[], None]) -> None:
+    """Have `callback` called when the backward pass ends, before callbacks queued later."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def premul_factor(op: Any) -> Any:
+    """The factor of a ReduceOp.PREMUL_SUM."""
+    return op.__getstate__()[1]
+
+
+def backend_key(text: Any) -> str:
+    """`nccl`, `gloo` ... of what a script asked for; `nccl` of cpu:gloo,cuda:nccl."""
+    parts = [part.rpartition(":")[2] for part in str(text).split(",")]
+    return "nccl" if "nccl" in parts else parts[0]
+
+
+@contextlib.contextmanager
+def one_process_per_thread(
+    backend: Callable[[Any, Any], Any],
+    rendezvous: Callable[[], tuple[Any, int, int]],
+    replace: tuple[tuple[Any, str, Any], ...] = (),
+) -> Iterator[None]:
+    """While this lasts, torch.distributed takes a thread for a process and `backend` for all.
+
+    rendezvous: the store, the rank and the world size of the calling thread.
+    """
+    register(backend)
+    helper = c10d._new_process_group_helper
+
+    def simulated(
+        size: int, rank: int, ranks: Any, wanted: Any, store: Any, name: Any, **more: Any
+    ) -> Any:
+        if size < 0:  # MPI's are not known before
+            _, rank, size = rendezvous()
+        more.update(device_id=None, backend_options=None)
+        ours = dist.Backend(NAME)
+        group, prefix = helper(size, rank, ranks, ours, store, name, **more)
+        if group is not NON_MEMBER:
+            set_backend_name(group, NAME if str(wanted) == "undefined" else str(wanted))
+        return group, prefix
+
+    def meet(url: str, **_: Any) -> Iterator[tuple[Any, int, int]]:
+        yield rendezvous()
+
+    def shared_store(*_: Any, **__: Any) -> Any:
+        return rendezvous()[0]
+
+    module = sys.modules["torch.distributed.rendezvous"]
+    handlers = dict.fromkeys(module._rendezvous_handlers, meet)
+    changes = [
+        (c10d, "_world", TablesByThread()),
+        (c10d, "_new_process_group_helper", simulated),
+        (module, "_rendezvous_handlers", handlers),
+        (dist, "TCPStore", shared_store),
+        (dist, "FileStore", shared_store),
+        (sys, "excepthook", sys.excepthook),
+        (torch.cuda.nccl, "version", lambda: (2, 27, 3)),
+        *replace,
+    ]
+    _distributed_c10d._set_thread_isolation_mode(True)
+    try:
+        with replaced(changes), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Attempted to get default timeout for nccl")
+            yield
+    finally:
+        _distributed_c10d._set_thread_isolation_mode(False)
+
+
+@contextlib.contextmanager
+def replaced(changes: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Set attributes, and set them back in the end."""
+    before = [(where, name, getattr(where, name)) for where, name, _ in changes]
+    try:
+        for where, name, value in changes:
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in reversed(before):
+            setattr(where, name, value)
+
+
+def register(backend: Callable[[Any, Any], Any]) -> None:
+    """Make `backend` known to torch.distributed under the name of this package."""
+    if NAME.upper() in dist.Backend._plugins:
+        plugin = dist.Backend._plugins[NAME.upper()]
+        dist.Backend._plugins[NAME.upper()] = plugin._replace(creator_fn=backend)
+    else:
+        dist.Backend.register_backend(NAME, backend, extended_api=True, devices=["cpu", "cuda"])

@@ -1,0 +1,114 @@
+"""The handles that torch.distributed gives for operations under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from commsim.torch_backend import private
+from commsim.torch_backend.records import Post
+from commsim.torch_backend.world import World
+
+
+class SimulatedWork(private.Work):
+    """One rank's part of an operation. `wait` returns when the data is there."""
+
+    def __init__(self, world: World, post: Post, result: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._world, self._post, self._result = world, post, result
+        self._future: LazyFuture | None = None
+
+    def wait(self, timeout: Any = None) -> bool:
+        self._world.wait(self._post)
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Is it over by now? Asking lets the others go on, and takes until it is over."""
+        rank = self._world.ranks[self._post.call.rank]
+        if not self._post.done:
+            self._world.baton.poll(rank, self._post)
+        if self._post.done:
+            self._world.settle(self._post)
+            rank.clock.host = max(rank.clock.host, self._post.end)
+        return self._post.done
+
+    def is_success(self) -> bool:
+        return self.is_completed()
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        self._world.await_data(self._post)
+        return self._result
+
+    def source_rank(self) -> int:
+        """The place of the sender in the group."""
+        self._world.await_data(self._post)
+        sender = self._post.operation.of("send").call
+        return sender.group.ranks.index(sender.rank)
+
+    _source_rank = source_rank
+
+    def get_future(self) -> LazyFuture:
+        """A Future of the result.
+
+        DDP waits for it in C++, at the end of the backward pass and on this very thread. A callback
+        queued before DDP's own waits instead, where others can run meanwhile.
+        """
+        if self._future is None:
+            self._future = LazyFuture(self._complete)
+            self._world.settle(self._post)
+            if private.in_backward():
+                private.after_backward(self._future.complete)
+        return self._future
+
+    def _complete(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._result
+
+
+class LazyFuture(torch.futures.Future[Any]):
+    """A Future that computes its value when it is first asked for."""
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def complete(self) -> None:
+        """Compute the value and call what was chained to it, unless that has happened."""
+        if not super().done():
+            try:
+                value = self._compute()
+            except Exception as error:
+                self.set_exception(error)
+            else:
+                self.set_result(value)
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self) -> Any:
+        self.complete()
+        return super().wait()
+
+    def value(self) -> Any:
+        self.complete()
+        return super().value()
+
+    def then(self, callback: Callable[[Any], Any]) -> LazyFuture:
+        def chained() -> Any:
+            self.complete()
+            return callback(self)
+
+        following = LazyFuture(chained)
+        self.add_done_callback(lambda _: following.complete())
+        return following
