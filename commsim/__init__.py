@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ConditionError,
         LayoutError,
         LibraryError,
+        ModelError,
         ProfileError,
         ScheduleError,
         SpecError,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from commsim.topology.cluster import Cluster, Fabric
     from commsim.topology.load import load_cluster
     from commsim.workload.layout import Layout
+    from commsim.workload.load import load_model
+    from commsim.workload.model import Model
 
 __version__ = "0.1.0"
 
@@ -69,6 +72,8 @@ _HOMES = {
     "LibraryError": "commsim.errors",
     "LinkFault": "commsim.engine.conditions",
     "Measurement": "commsim.measurements.measurement",
+    "Model": "commsim.workload.model",
+    "ModelError": "commsim.errors",
     "Mpi": "commsim.libraries.mpi",
     "Nccl": "commsim.libraries.nccl.nccl",
     "Prediction": "commsim.prediction",
@@ -84,6 +89,7 @@ _HOMES = {
     "UnreachableError": "commsim.errors",
     "from_function": "commsim.collectives.program",
     "load_cluster": "commsim.topology.load",
+    "load_model": "commsim.workload.load",
     "predict": "commsim.prediction",
     "read_measurements": "commsim.measurements.reading",
     "read_nccl_log": "commsim.measurements.nccl_log",
@@ -110,6 +116,8 @@ __all__ = [
     "LibraryError",
     "LinkFault",
     "Measurement",
+    "Model",
+    "ModelError",
     "Mpi",
     "Nccl",
     "Prediction",
@@ -125,6 +133,7 @@ __all__ = [
     "UnreachableError",
     "from_function",
     "load_cluster",
+    "load_model",
     "predict",
     "read_measurements",
     "read_nccl_log",
