@@ -1,0 +1,1 @@
+"""Pipeline schedules, one a file, found by the names their classes give themselves."""
