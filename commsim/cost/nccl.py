@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from commsim.collectives.collective import Collective
 from commsim.cost.bound import bound
+from commsim.cost.calibrated import WIDEN, Case, calibrated_class, class_of, uncovered
 from commsim.cost.cost import Cost, Pace, assumed
 from commsim.cost.features import Machine, features, link_share, machine
 from commsim.cost.formulas import FORMULAS
@@ -16,21 +18,12 @@ from commsim.cost.profile import Profile
 from commsim.libraries.library import Candidate
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.topology.cluster import Cluster
-from commsim.units import KIB, MIB, Seconds, format_rate
+from commsim.units import Seconds, format_rate
 
 SINGLE_LAUNCH = 6e-6
 """s a GPU: one thread launching on n GPUs one after another (`-g n`): 23.3 to 25 us on 4 H100, NCCL
 2.29.2, where one process each needs 9.5 (nccl-tests logs of the "4-GPU slice" platform in
 validation/published)."""
-
-
-WIDEN = 1.5
-"""Factor on the interval (in ln) for each way in which a case lies outside the measurements."""
-
-
-def regime(nbytes: int) -> str:
-    """latency up to 64 KiB, bandwidth from 16 MiB, middle between."""
-    return "latency" if nbytes <= 64 * KIB else "bandwidth" if nbytes >= 16 * MIB else "middle"
 
 
 def cost(
@@ -44,20 +37,17 @@ def cost(
     m = machine(cluster, facts)
     k = profile.values(m.tags)
     f = features(collective, candidate, facts, m)
-    parts = {name: float(v) for name, v in FORMULAS[candidate.algorithm](f, k).items()}
+    by = _correction(collective, candidate, facts, m, profile)
+    parts = {name: by * part for name, part in formula(f, k, candidate, facts).items()}
     duration = sum(parts.values())
-    if facts.launch == "single" and duration < (
-        floor := SINGLE_LAUNCH * facts.placement.max_per_host
-    ):
-        parts["launch"] += floor - duration
-        duration = floor
     binds = _bottleneck(collective, candidate, f, k, parts, m, cluster)
     least = bound(collective, cluster, facts.placement)
     if duration < least:
         parts["transfer"] += least - duration
         duration = least
         binds = f"what the links and the fabric ({cluster.fabric.kind}) carry at their full rate"
-    low, high, doubtful = _spread(collective, facts, m, profile)
+    case = case_of(collective.operation, candidate, facts, m)
+    low, high, doubtful = _spread(case, collective.nbytes, m, profile)
     if least > 0:
         low = max(low, min(0.0, math.log(least / duration)))  # nor may the interval beat physics
     return Cost(
@@ -68,6 +58,47 @@ def cost(
         extrapolated=doubtful,
         notes=assumed(collective),
     )
+
+
+def formula(
+    f: Any, k: Mapping[str, float], candidate: Candidate, facts: NcclFacts
+) -> dict[str, Seconds]:
+    """What the formula says, with the time that one thread needs to launch on all its GPUs."""
+    parts = {name: float(v) for name, v in FORMULAS[candidate.algorithm](f, k).items()}
+    parts["launch"] += max(0.0, least_launch(facts) - sum(parts.values()))
+    return parts
+
+
+def least_launch(facts: NcclFacts) -> Seconds:
+    """s below which no operation ends: one thread launching on every GPU of a machine."""
+    return SINGLE_LAUNCH * facts.placement.max_per_host if facts.launch == "single" else 0.0
+
+
+def case_of(operation: str, candidate: Candidate, facts: NcclFacts, m: Machine) -> Case:
+    """What a calibration tells apart; nodes are NVLink domains, as everywhere here."""
+    tags = dict(m.tags)
+    return Case(
+        hardware=f"{tags['generation']}/{tags['link']}/{tags['transport']}",
+        operation=operation, ranks=facts.placement.n, nodes=facts.communicator.nodes,
+        algorithm=candidate.algorithm, protocol=candidate.protocol,
+    )  # fmt: skip
+
+
+def _correction(
+    collective: Collective, candidate: Candidate, facts: NcclFacts, m: Machine, profile: Profile
+) -> float:
+    """What the profile's own measurements make of the formula's duration: a factor."""
+    if profile.calibration is None:
+        return 1.0
+    k = profile.values(m.tags)
+
+    def curve(nbytes: int) -> Seconds:
+        at = features(replace(collective, nbytes=nbytes, splits=None), candidate, facts, m)
+        return sum(formula(at, k, candidate, facts).values())
+
+    case = case_of(collective.operation, candidate, facts, m)
+    key = (case, collective.dtype, m, facts)
+    return profile.calibration.factor(case, collective.nbytes, curve, key)
 
 
 def pace(
@@ -82,6 +113,7 @@ def pace(
     k = profile.values(m.tags)
     f = features(collective, candidate, facts, m)
     whole = cost(collective, cluster, candidate, facts, profile)
+    by = _correction(collective, candidate, facts, m, profile)
     # The time of the bytes alone: the same formula where nothing else takes time.
     timeless = {
         name: 0.0 if profile.constants[name].unit == "s" and name != "nvls.chunk" else value
@@ -99,7 +131,7 @@ def pace(
     return Pace(
         launch=dict(whole.breakdown)["launch"],
         duration=whole.duration,
-        transfer=sum(float(v) for v in FORMULAS[candidate.algorithm](f, timeless).values()),
+        transfer=by * sum(float(v) for v in FORMULAS[candidate.algorithm](f, timeless).values()),
         local_hop=k[f"hop.{proto}"] * speed,
         net_hop=k[f"net.{proto}"] * k["net.speed"] + k["wire"],
         local_share=min(1.0, local * link_share(cluster, m)),
@@ -143,11 +175,21 @@ def _bottleneck(
 
 
 def _spread(
-    c: Collective, facts: NcclFacts, m: Machine, profile: Profile
+    case: Case, nbytes: int, m: Machine, profile: Profile
 ) -> tuple[float, float, tuple[str, ...]]:
-    nodes = "multi-node" if facts.communicator.nodes > 1 else "one node"
-    spread = profile.spreads.get(f"{nodes}/{regime(c.nbytes)}") or profile.spreads["all"]
-    doubtful = doubts(c.operation, facts.communicator.nodes, m, profile.fitted)
+    kind = class_of(case.nodes, nbytes)
+    doubtful = doubts(case.operation, case.nodes, m, profile.fitted)
+    spread = profile.spreads.get(kind) or profile.spreads["all"]
+    if profile.calibration:
+        outside = uncovered(profile.calibration.covered, case, nbytes)
+        if outside is None:
+            doubtful += (f"the profile was not calibrated on {case.operation} of {case.hardware}",)
+        else:
+            doubtful = outside
+            spread = (
+                profile.spreads.get(calibrated_class(case.nodes, nbytes))
+                or profile.spreads["calibrated"]
+            )
     widen = WIDEN ** len(doubtful)
     return spread.low * widen, spread.high * widen, doubtful
 

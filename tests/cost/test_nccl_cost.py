@@ -8,9 +8,10 @@ import pytest
 
 from commsim.collectives.collective import OPERATIONS, Collective
 from commsim.cost.bound import bound
+from commsim.cost.calibrated import regime
 from commsim.cost.cost import Cost
 from commsim.cost.features import BOOST_GHZ, TYPICAL_GHZ
-from commsim.cost.nccl import SINGLE_LAUNCH, cost, regime
+from commsim.cost.nccl import SINGLE_LAUNCH, cost
 from commsim.cost.profile import Constant, Profile, Spread, shipped
 from commsim.libraries.nccl import plugin
 from commsim.libraries.nccl.facts import NcclFacts

@@ -1,0 +1,282 @@
+"""What a calibration adds to a profile's constants, and how a prediction uses it.
+
+    duration = formula(constants) x correction(size)
+
+The constants are the machine's own. The correction is what the formulas still miss there, for one
+operation, algorithm and protocol: a factor that is smooth in ln(size), fades away from the sizes
+that were measured, and never makes more bytes faster. It is kept as factors at sizes, exp of a
+posterior mean with its standard error (commsim.calibration.smooth).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from commsim.units import KIB, MIB, Bytes, Seconds, format_size
+
+WIDEN = 1.5
+"""Factor on the interval (in ln) for each way in which a case lies outside the measurements."""
+BESIDE = 2
+"""How far beyond the sizes measured a size still counts as one of them."""
+
+
+def regime(nbytes: float) -> str:
+    """latency up to 64 KiB, bandwidth from 16 MiB, middle between."""
+    return "latency" if nbytes <= 64 * KIB else "bandwidth" if nbytes >= 16 * MIB else "middle"
+
+
+def class_of(nodes: int, nbytes: float) -> str:
+    """ "one node/latency" ... : what a spread belongs to."""
+    return f"{'multi-node' if nodes > 1 else 'one node'}/{regime(nbytes)}"
+
+
+def calibrated_class(nodes: int, nbytes: float) -> str:
+    """The same, of what a profile was calibrated on; "calibrated" alone is all of it."""
+    return f"calibrated/{class_of(nodes, nbytes)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What a calibration tells apart: `hardware` as generation/link/transport; the group's ranks
+    and nodes (NVLink domains, or machines); what the library chose."""
+
+    hardware: str
+    operation: str
+    ranks: int
+    nodes: int
+    algorithm: str
+    protocol: str
+
+    def __str__(self) -> str:
+        nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
+        return f"{self.operation} of {self.ranks} ranks on {nodes} ({self.hardware})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """ln(measured / formula) at `sizes` (bytes, growing), with standard errors.
+
+    ranks, nodes: 0 for what every group of this operation on this hardware has in common.
+    """
+
+    hardware: str
+    operation: str
+    algorithm: str
+    protocol: str
+    ranks: int
+    nodes: int
+    sizes: tuple[int, ...]
+    logs: tuple[float, ...]
+    errors: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not (0 < len(self.sizes) == len(self.logs) == len(self.errors)):
+            raise ValueError("expected as many sizes as logs and errors, and one at least")
+        if list(self.sizes) != sorted(set(self.sizes)) or self.sizes[0] < 1:
+            raise ValueError("expected growing sizes from 1 byte")
+        if min(self.errors) <= 0:
+            raise ValueError("expected errors > 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """What was measured of one operation on one hardware: pairs are the least and the most."""
+
+    hardware: str
+    operation: str
+    ranks: tuple[int, int]
+    nodes: tuple[int, int]
+    sizes: tuple[int, int]
+    points: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """How far predictions are off on points that the fit did not see, as shares (1 = 100 %).
+
+    left_out: what was held back together, "size", "operation" or "nodes". group: of which points.
+    worst_tenth: the error that a tenth of the points exceed. bias: geometric mean of predicted
+    over measured.
+    """
+
+    left_out: str
+    group: str
+    points: int
+    median: float
+    mean: float
+    worst_tenth: float
+    bias: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlier:
+    """A measurement that nothing near it supports. where: file:line; durations in s."""
+
+    where: str
+    what: str
+    measured: Seconds
+    predicted: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """One constant before and after: factor on the base's value, standard errors of its ln."""
+
+    name: str
+    meaning: str
+    factor: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How well a calibration holds, and what it cannot tell.
+
+    measurements went in, of which repeats and in-place halves make one of `points` each. fitted:
+    median error on the points of the fit, no measure of trust. undetermined: what the measurements
+    do not tell, one sentence each.
+    """
+
+    measurements: int
+    points: int
+    fitted: float
+    held_out: tuple[HeldOut, ...] = ()
+    learnt: tuple[Learnt, ...] = ()
+    undetermined: tuple[str, ...] = ()
+    outliers: tuple[Outlier, ...] = ()
+
+    def error(self, left_out: str = "size", group: str = "all") -> float:
+        """The median held-out error as a share; nan where nothing could be held back."""
+        for row in self.held_out:
+            if (row.left_out, row.group) == (left_out, group):
+                return row.median
+        return math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A profile's own measurements: what they cover, what they correct, what they prove.
+
+    made: the date. commsim: the version that made it. base: the profile it started from. files:
+    where the measurements came from.
+    """
+
+    made: str
+    commsim: str
+    base: str
+    files: tuple[str, ...]
+    covered: tuple[Covered, ...]
+    report: Report
+    corrections: tuple[Correction, ...] = ()
+    _tables: dict[Hashable, Table] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def _by_case(self) -> dict[tuple[str, str, str, str, int, int], Correction]:
+        return {
+            (c.hardware, c.operation, c.algorithm, c.protocol, c.ranks, c.nodes): c
+            for c in self.corrections
+        }
+
+    def correction(self, case: Case) -> Correction | None:
+        """Of this very group, or what all groups have in common; None where nothing is known."""
+        what = (case.hardware, case.operation, case.algorithm, case.protocol)
+        return self._by_case.get((*what, case.ranks, case.nodes)) or self._by_case.get(
+            (*what, 0, 0)
+        )
+
+    def factor(
+        self,
+        case: Case,
+        nbytes: Bytes,
+        curve: Callable[[int], Seconds],
+        key: Hashable,
+    ) -> float:
+        """What the formula's duration at `nbytes` is to be multiplied by.
+
+        curve: the formula's duration at a size. key: names the curve, of which a table is kept.
+        """
+        found = self.correction(case)
+        if found is None or nbytes < 1:
+            return 1.0
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = table_of(found, curve)
+        return math.exp(table.log(nbytes, curve))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A correction over one curve: ln sizes, ln of the formula there, ln factors."""
+
+    sizes: tuple[float, ...]
+    formula: tuple[float, ...]
+    logs: tuple[float, ...]
+
+    def log(self, nbytes: Bytes, curve: Callable[[int], Seconds]) -> float:
+        """ln of the factor at `nbytes`.
+
+        Between two sizes a growing factor is linear in ln(size); a shrinking one is linear in
+        ln(formula), so that it shrinks no faster than the formula grows.
+        """
+        x = math.log(nbytes)
+        i = bisect_right(self.sizes, x)
+        if i == 0 or i == len(self.sizes):
+            return self.logs[max(0, i - 1)]
+        low, high = self.logs[i - 1], self.logs[i]
+        along, at = (self.sizes, x) if high >= low else (self.formula, math.log(curve(nbytes)))
+        width = along[i] - along[i - 1]
+        share = min(1.0, max(0.0, (at - along[i - 1]) / width)) if width > 0 else 0.0
+        return low + share * (high - low)
+
+
+def table_of(correction: Correction, curve: Callable[[int], Seconds]) -> Table:
+    """The correction over `curve`, changed as little as its errors allow so that the product grows
+    with the size."""
+    formula = [math.log(curve(size)) for size in correction.sizes]
+    wanted = [f + c for f, c in zip(formula, correction.logs, strict=True)]
+    kept = growing(wanted, [1 / e**2 for e in correction.errors])
+    return Table(
+        sizes=tuple(math.log(size) for size in correction.sizes),
+        formula=tuple(formula),
+        logs=tuple(k - f for k, f in zip(kept, formula, strict=True)),
+    )
+
+
+def growing(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """The growing sequence nearest to `values` in weighted squares (pool adjacent violators: Ayer
+    et al., Ann. Math. Statist. 26, 1955, doi:10.1214/aoms/1177728423)."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, how many
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, wa, na), (b, wb, nb) = pools[-2:]
+            pools[-2:] = [((a * wa + b * wb) / (wa + wb), wa + wb, na + nb)]
+    return [mean for mean, _, count in pools for _ in range(count)]
+
+
+def uncovered(covered: Iterable[Covered], case: Case, nbytes: Bytes) -> tuple[str, ...] | None:
+    """In what a case lies outside what was measured, a sentence each; None where its operation was
+    not measured on its hardware at all."""
+    near = [c for c in covered if (c.hardware, c.operation) == (case.hardware, case.operation)]
+    if not near:
+        return None
+    (c,) = near
+    found = []
+    if not c.nodes[0] <= case.nodes <= c.nodes[1]:
+        found.append(f"{case.nodes} nodes: the profile was calibrated on {_range(c.nodes)}")
+    elif not c.ranks[0] <= case.ranks <= c.ranks[1]:
+        found.append(f"{case.ranks} ranks: the profile was calibrated on {_range(c.ranks)}")
+    if nbytes and not c.sizes[0] / BESIDE <= nbytes <= c.sizes[1] * BESIDE:
+        sizes = " to ".join(format_size(size) for size in dict.fromkeys(c.sizes))
+        found.append(f"{format_size(nbytes)}: the profile was calibrated on {sizes}")
+    return tuple(found)
+
+
+def _range(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return str(low) if low == high else f"{low} to {high}"
