@@ -42,7 +42,8 @@ def build(names: Sequence[str]) -> typer.Typer:
     app.callback(invoke_without_command=True)(_root)
     for name in names:
         module = importlib.import_module(f"commsim.cli.{name}")
-        app.command(name)(getattr(module, name))
+        settings = getattr(module, "CONTEXT_SETTINGS", None)  # of the few that parse differently
+        app.command(name, context_settings=settings)(getattr(module, name))
     return app
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from commsim.torch_backend import private
 from commsim.torch_backend.launch import Options, new_group, run
 from commsim.torch_backend.run import Run
+from commsim.torch_backend.timeline import write_timeline
 
 private.register(new_group)
 
-__all__ = ["Options", "Run", "run"]
+__all__ = ["Options", "Run", "run", "write_timeline"]

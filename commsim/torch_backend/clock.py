@@ -51,6 +51,7 @@ class Clock:
     default: Lane = field(default_factory=Lane)
     busy: Seconds = 0.0
     exposed: Seconds = 0.0
+    awaiting_others: Seconds = 0.0
     groups: dict[Group, Seconds] = field(default_factory=dict)
     egress: Seconds = 0.0
     ingress: Seconds = 0.0
@@ -101,8 +102,9 @@ class Clock:
     def _expose(self, post: Post, start: Seconds, end: Seconds) -> None:
         self.exposed += end - start
         post.exposed += end - start
-        began = post.operation.start
-        post.awaiting_others += max(0.0, min(began, end) - start)
+        waited = max(0.0, min(post.operation.start, end) - start)
+        post.awaiting_others += waited
+        self.awaiting_others += waited
 
     def queue_position(self, operation: Operation, egress: bool, ingress: bool) -> Seconds:
         """s, from when this rank's part of an operation may use its lane of the network."""

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import flop_registry
 from commsim.errors import UnknownNameError
 from commsim.topology import parts
 from commsim.topology.cluster import Cluster
+from commsim.torch_backend import private
 from commsim.torch_backend.errors import MissingWaitError
 from commsim.torch_backend.group import extent
 from commsim.torch_backend.world import Rank
@@ -30,28 +31,28 @@ from commsim.units import BytesPerSecond, Seconds
 
 MODES = ("roofline", "measured", "none")
 
-# Best published matrix product over the data sheet's peak: 0.80 on H100 (794.5 of 989.4 TFLOP/s), 0.87
-# on A100; topologies/parts has both figures, and a part's own ratio is used where it has one.
+# Best published matrix product over the data sheet's peak: 0.80 on H100 (794.5 of 989.4 TFLOP/s),
+# 0.87 on A100; topologies/parts has both figures, and a part's own ratio is used where known.
 MATMUL = 0.8
 # What BabelStream's kernels reach of a GPU's data sheet: Deakin, Price, Martineau, McIntosh-Smith,
 # "Evaluating attainable memory bandwidth of parallel programming models via BabelStream", 2018,
 # 10.1504/IJCSE.2018.095847.
 MEMORY = 0.85
-# s for the host to launch one kernel, and for the shortest kernel: Zhang, Wahib, Matsuoka,
-# "Understanding the overheads of launching CUDA kernels", ICPP 2019; the first with PyTorch's share.
+# s for the host to launch one kernel (with PyTorch's share), and for the shortest kernel: Zhang,
+# Wahib, Matsuoka, "Understanding the overheads of launching CUDA kernels", ICPP 2019.
 LAUNCH = 5e-6
 SHORTEST = 2e-6
 
 # They allocate, or change what a tensor says about itself: no kernel.
 WITHOUT_KERNEL = frozenset(
-    """
-    aten::empty.memory_format aten::empty_strided aten::empty_like aten::new_empty
-    aten::new_empty_strided aten::empty_permuted aten::resize_ aten::set_.source_Tensor
-    aten::set_.source_Storage aten::set_.source_Storage_storage_offset aten::lift_fresh
-    aten::_unsafe_view aten::_reshape_alias aten::record_stream aten::is_same_size
-    aten::_has_compatible_shallow_copy_type
-    """.split()
-)
+    f"aten::{name}"
+    for name in (
+        "empty.memory_format", "empty_strided", "empty_like", "new_empty", "new_empty_strided",
+        "empty_permuted", "resize_", "set_.source_Tensor", "set_.source_Storage",
+        "set_.source_Storage_storage_offset", "lift_fresh", "_unsafe_view", "_reshape_alias",
+        "record_stream",
+    )
+)  # fmt: skip
 SYNCHRONIZING = frozenset({"aten::_local_scalar_dense", "aten::nonzero", "aten::equal"})
 COMMUNICATION = ("c10d", "_c10d_functional", "_dtensor", "symm_mem")
 
@@ -119,6 +120,7 @@ class Kind:
 
 
 KINDS: dict[Any, Kind] = {}
+PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def kind_of(func: Any) -> Kind:
@@ -152,9 +154,11 @@ class Kernels(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        if types:
-            return NotImplemented  # a tensor subclass (DTensor) first: what it calls comes here
         kwargs = kwargs or {}
+        if not PLAIN.issuperset(types):
+            if any(issubclass(kind, private.FakeTensor) for kind in types):
+                return func(*args, **kwargs)  # torch asks itself for a shape
+            return NotImplemented  # a tensor subclass (DTensor) first: what it calls comes here
         kind = kind_of(func)
         if self._rank.in_flight and not kind.looks and kind.name not in WITHOUT_KERNEL:
             self._check(kind, args, kwargs)
@@ -168,11 +172,14 @@ class Kernels(TorchDispatchMode):
         elif kind.kernel and mode == "roofline":
             model = self._compute.model
             duration = self._duration(kind, args, kwargs, out)
-            clock.compute(kind.name, duration, model.launch, self._compute.keep_spans)
+            if duration:
+                clock.compute(kind.name, duration, model.launch, self._compute.keep_spans)
         return out
 
     def _duration(self, kind: Kind, args: Any, kwargs: Any, out: Any) -> Seconds:
         tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, torch.Tensor)]
+        if any(t.is_meta for t in tensors):
+            return 0.0
         nbytes = sum(t.numel() * t.element_size() for t in tensors)
         flops = 0
         if kind.count_flops is not None:

@@ -181,7 +181,7 @@ def _cycle(waits_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
     """A shortest ring of ranks that wait for each other, beginning with its lowest; () if none."""
     best: tuple[int, ...] = ()
     for start in sorted(waits_for):
-        reached = {start: (start,)}
+        reached: dict[int, tuple[int, ...]] = {start: (start,)}
         frontier = [start]
         while frontier and not (best and len(reached[frontier[0]]) >= len(best)):
             following = []
@@ -194,6 +194,6 @@ def _cycle(waits_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
                         reached[other] = (*reached[rank], other)
                         following.append(other)
             frontier = following
-        if len(best) == 2 or len(waits_for) > 64 and best:
+        if len(best) == 2 or (len(waits_for) > 64 and best):
             break
     return best

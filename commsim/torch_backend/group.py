@@ -5,6 +5,7 @@ functional collectives of DTensor). Names in both spellings: torch 2.13 renamed
 `_allgather_base` to `all_gather_single`, and others likewise.
 """
 
+# mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ class SimulatedGroup(private.ProcessGroup):
         self._world = rank.world
         self._name, self._description = group.name, group.description
         self._backend = Backend()
+        self._coalesced: list[SimulatedWork] | None = None
         self.bound_device_id = None
 
     # What torch asks about a group.
@@ -96,13 +98,11 @@ class SimulatedGroup(private.ProcessGroup):
 
     def _start_coalescing(self, device: Any) -> None:
         """Calls between here and `_end_coalescing` are not merged; each is an operation."""
-        self._coalesced: list[SimulatedWork] | None = []
+        self._coalesced = []
 
     def _end_coalescing(self, device: Any) -> Any:
         works, self._coalesced = self._coalesced or [], None
         return Together(works) if works else None
-
-    _coalesced = None
 
     # Collectives.
 
@@ -371,10 +371,12 @@ class Together(private.Work):
         self._works = works
 
     def wait(self, timeout: Any = None) -> bool:
-        return all([work.wait() for work in self._works])
+        for work in self._works:
+            work.wait()
+        return True
 
     def is_completed(self) -> bool:
-        return all([work.is_completed() for work in self._works])
+        return not [work for work in self._works if not work.is_completed()]
 
     def result(self) -> list[Tensor]:
         return [tensor for work in self._works for tensor in work.result()]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,7 +33,7 @@ from commsim.torch_backend.run import Run
 from commsim.torch_backend.store import SharedStore
 from commsim.torch_backend.where import raised_at
 from commsim.torch_backend.world import Rank, World
-from commsim.units import Bytes
+from commsim.units import Bytes, Seconds
 
 MASTER_PORT = "29500"
 
@@ -43,7 +42,8 @@ MASTER_PORT = "29500"
 class Options:
     """How a script is run; see `commsim run --help`.
 
-    compute: "roofline", "measured" or "none". ranks: those that really run; None: all.
+    compute: "roofline", "measured" or "none"; launch: s a kernel costs the host. ranks: those that
+    really run; None: all. fake: tensors have shapes and no data. cuda_shim: see cuda_shim.py.
     """
 
     nproc_per_node: int | None = None
@@ -51,7 +51,10 @@ class Options:
     model: Roofline | None = None
     send_buffer: Bytes = 0
     ranks: tuple[int, ...] | None = None
+    launch: Seconds | None = None
     keep_spans: bool = False
+    fake: bool = False
+    cuda_shim: bool = False
     profile: Profile | None = None
     library: Library | None = None
 
@@ -89,6 +92,11 @@ def run(
     with _process(path, arguments), Isolated(path.parent, mains) as isolated, _torch(world):
         world.run(body, isolated)
     return Run(world=world, cluster=cluster, compute=options.compute)
+
+
+def _model(cluster: Cluster, options: Options) -> Roofline:
+    model = options.model or roofline(cluster)
+    return model if options.launch is None else replace(model, launch=options.launch)
 
 
 def _compiled(path: Path) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
+from torch._subclasses import fake_tensor
 from torch.distributed import distributed_c10d as c10d
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -27,10 +28,12 @@ TABLES = (
     "tags_to_pg", "pg_to_tag", "pg_coalesce_state", "comms", "pg_config_info",
 )  # fmt: skip
 
-ProcessGroup = dist.ProcessGroup
-Store = dist.Store
-Work = _distributed_c10d.Work
+# Base classes, which torch's stubs describe for its own callers only.
+ProcessGroup: Any = dist.ProcessGroup
+Store: Any = _distributed_c10d.Store
+Work: Any = _distributed_c10d.Work
 no_modes = _disable_current_modes
+FakeTensor = fake_tensor.FakeTensor
 NON_MEMBER = c10d.GroupMember.NON_GROUP_MEMBER
 
 
@@ -157,13 +160,14 @@ def one_process_per_thread(
         (torch.cuda.nccl, "version", lambda: (2, 27, 3)),
         *replace,
     ]
-    _distributed_c10d._set_thread_isolation_mode(True)
+    isolate: Any = vars(_distributed_c10d)["_set_thread_isolation_mode"]
+    isolate(True)
     try:
         with replaced(changes), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Attempted to get default timeout for nccl")
             yield
     finally:
-        _distributed_c10d._set_thread_isolation_mode(False)
+        isolate(False)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -46,19 +47,30 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSummary:
-    """One rank's time in s: until its end, computing, in operations, standing still for them."""
+    """One rank's time in s: until its end, computing, in operations, standing still for them, of
+    which before they could begin, as another rank was late.
+    """
 
     rank: int
     duration: Seconds
     computing: Seconds
     communicating: Seconds
     exposed: Seconds
+    awaiting_others: Seconds
+
+    @property
+    def overlapped(self) -> float:
+        """The share of its operations' time in which the rank did not stand still for them."""
+        if not self.communicating:
+            return 0.0
+        return max(0.0, 1 - (self.exposed - self.awaiting_others) / self.communicating)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able."""
         return {
             "rank": self.rank, "duration_s": self.duration, "computing_s": self.computing,
             "communicating_s": self.communicating, "exposed_s": self.exposed,
+            "awaiting_others_s": self.awaiting_others,
         }  # fmt: skip
 
 
@@ -95,13 +107,22 @@ class Run:
     def steps(self) -> tuple[Seconds, ...]:
         """s, the duration of each step after the first."""
         ends = self.step_ends
-        return tuple(b - a for a, b in zip(ends, ends[1:], strict=False))
+        return tuple(b - a for a, b in itertools.pairwise(ends))
 
     @property
     def step_duration(self) -> Seconds | None:
         """s, the median of the steps after warming up; None without at least two steps."""
-        steps = self.steps[WARM_UP - 1 :] or self.steps[-1:]
+        steps = self._steady
         return statistics.median(steps) if steps else None
+
+    @property
+    def steady_steps(self) -> int:
+        """How many steps that is the median of."""
+        return len(self._steady)
+
+    @property
+    def _steady(self) -> tuple[Seconds, ...]:
+        return self.steps[WARM_UP - 1 :] or self.steps[-1:]
 
     def table(self) -> tuple[Row, ...]:
         """Operations by kind, those that take longest in all first."""
@@ -120,6 +141,7 @@ class Run:
             RankSummary(
                 rank=rank.number, duration=rank.now, computing=rank.clock.busy,
                 communicating=in_operations[rank.number], exposed=rank.clock.exposed,
+                awaiting_others=rank.clock.awaiting_others,
             )
             for rank in self.world.ranks.values()
         )  # fmt: skip

@@ -1,5 +1,6 @@
 """The key-value store of a job, which all ranks share: a dict, and a baton to wait with."""
 
+# mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from typing import Any
 
 from commsim.torch_backend import private
 from commsim.torch_backend.where import where
-from commsim.torch_backend.world import Rank
+from commsim.torch_backend.world import Rank, World
 
 
 class SharedStore(private.Store):
@@ -16,14 +17,15 @@ class SharedStore(private.Store):
     def __init__(self, rank: Rank) -> None:
         super().__init__()
         self._rank = rank
-        self._world = rank.world
+        self._world: World = rank.world
 
     def set(self, key: str, value: Any) -> None:
         self._world.put(key, value.encode() if isinstance(value, str) else bytes(value))
 
     def get(self, key: str) -> bytes:
         self._world.await_key(self._rank, key, where())
-        return self._world.store[key]
+        value: bytes = self._world.store[key]
+        return value
 
     def add(self, key: str, value: int) -> int:
         total = int(self._world.store.get(key, b"0")) + value
@@ -42,7 +44,8 @@ class SharedStore(private.Store):
         held = self._world.store.get(key)
         if (held is None and not expected) or held == expected:
             self.set(key, desired)
-        return self._world.store.get(key, expected)
+        value: bytes = self._world.store.get(key, expected)
+        return value
 
     def delete_key(self, key: str) -> bool:
         return self._world.store.pop(key, None) is not None
