@@ -14,7 +14,7 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads"),
     "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "multi_query_group_num"),
-    "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size", "ffn_size", "hidden_dim"),
+    "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size", "ffn_size"),
     "vocab_size": ("padded_vocab_size",),
     "max_position_embeddings": ("n_positions", "max_seq_len", "n_ctx", "max_sequence_length"),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
@@ -25,9 +25,8 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "sliding_window_pattern": ("_sliding_window_pattern", "no_rope_layer_interval"),
     "attention_bias": ("use_bias", "bias", "enable_bias"),
     "mlp_bias": ("use_bias", "bias", "enable_bias"),
-    "type_vocab_size": (),
 }
-_MOST = 1 << 40
+_MOST = 1 << 40  # far above any key's value
 
 
 class Keys:
@@ -52,7 +51,7 @@ class Keys:
         """Is it there?"""
         return self.get(key) is not None
 
-    def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
+    def whole(self, key: str, default: int | None = None, least: int = 1, most: int = _MOST) -> int:
         """A whole number; without a default a key that is left out is a problem."""
         value = self.get(key)
         if value is None:
@@ -62,8 +61,9 @@ class Keys:
             return default
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            self.problem(key, f"expected a whole number >= {least}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            upper = f" and <= {most}" if most < _MOST else ""
+            self.problem(key, f"expected a whole number >= {least}{upper}, got {value!r}")
             return max(least, default or least)
         return value
 
@@ -76,6 +76,16 @@ class Keys:
             self.problem(key, f"expected true or false, got {value!r}")
             return default
         return value
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """A list of texts; None where it is left out."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+            self.problem(key, f"expected a list of texts, got {value!r}")
+            return None
+        return tuple(value)
 
     def wholes(self, key: str) -> tuple[int, ...] | None:
         """A list of whole numbers; None where it is left out."""

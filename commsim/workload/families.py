@@ -72,6 +72,7 @@ _PHI = Family(
     gated=False, norm="layer", qkv_bias=True, out_bias=True, feed_bias=True, parallel=True,
     head_bias=True, inner=4, order=ONE_NORM_LAST,
 )  # fmt: skip
+_COHERE = Family(tied=True, parallel=True, order=ONE_NORM_LAST)
 _DEEPSEEK = Family()
 _QWEN3 = Family(qk_norm=True)
 
@@ -111,10 +112,12 @@ FAMILIES: dict[str, Family] = {
         gated=False, norm="layer", tied=True, qkv_bias=True, out_bias=True, feed_bias=True
     ),
     "stablelm": Family(norm="layer"),
-    "cohere": Family(tied=True, parallel=True, order=ONE_NORM_LAST),
+    "cohere": _COHERE,
+    "cohere2": replace(_COHERE, full_every=4),
     "olmo": Family(norm="none"),
     "gpt2": _GPT2,
-    "gpt_neo": replace(_GPT2, qkv_bias=False, fused_qkv=False),
+    "gpt_bigcode": _GPT2,
+    "gpt_neo": replace(_GPT2, qkv_bias=False, fused_qkv=False, full_every=2),
     "gpt_neox": _NEOX,
     "gptj": replace(
         _PHI, qkv_bias=False, out_bias=False, order=ONE_NORM_FIRST
@@ -136,6 +139,13 @@ SAME_AS = {
     "gemma3": "gemma3_text",
     "mistral3": "mistral",
     "ministral": "mistral",
+    "ministral3": "mistral",
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
     "xlm-roberta": "roberta",
     "megatron-bert": "bert",
     "grok-1": "mixtral",

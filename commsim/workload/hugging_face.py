@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
-from commsim.errors import ModelError
 from commsim.workload.config_keys import Keys
+from commsim.workload.config_layers import read_stacks
 from commsim.workload.families import FAMILIES, ONE_NORM_LAST, SAME_AS, Family
-from commsim.workload.model import Attention, Experts, FeedForward, Layer, Lora, Model
+from commsim.workload.model import Lora, Model
 
 _GATED_ACTS = ("silu", "swish", "swiglu", "geglu", "gelu_glu", "reglu")
 _NESTED = ("text_config", "llm_config", "language_config")
@@ -18,6 +17,7 @@ _NESTED = ("text_config", "llm_config", "language_config")
 _FOREIGN = (
     "ssm_cfg", "mamba_d_state", "mamba_num_heads", "ssm_state_size", "state_size",
     "hybrid_override_pattern", "linear_num_value_heads", "attn_layer_period", "rwkv_version",
+    "conv_L_cache",
 )  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def read_config(config: Mapping[str, Any], where: str = "model", name: str = "")
     keys = Keys(_flat(config, notes), where)
     family = _family(keys, notes)
     _refuse_foreign(keys)
-    stacks, hidden = _stacks(keys, family)
+    stacks, hidden = read_stacks(keys, family)
     vocab = keys.whole("vocab_size")
     longest = keys.whole("max_position_embeddings", default=0, least=0)
     positions = longest + family.position_offset if family.positions else 0
@@ -130,167 +130,23 @@ def _refined(keys: Keys, family: Family, kind: str) -> Family:
 def _refuse_foreign(keys: Keys) -> None:
     """Raises ModelError for what is no stack of attention and feed-forward layers."""
     found = [key for key in _FOREIGN if keys.has(key)]
-    layer_types = keys.get("layer_types") or ()
-    found += [f"layer_types {t!r}" for t in set(layer_types) if "attention" not in str(t)]
-    found += [f"layer_types {t!r}" for t in set(layer_types) if "linear" in str(t)]
+    for kind in keys.texts("layer_types") or ():
+        if "attention" not in kind or "linear" in kind:
+            found.append(f"layer_types {kind!r}")
     if keys.get("is_encoder_decoder") is True:
         found.append("is_encoder_decoder")
     if found:
-        raise ModelError(
-            [
-                f"{keys.where}: {found[0]}: expected a decoder or an encoder of attention and "
-                'feed-forward layers; describe any other model by its parts (model_type "list")'
-            ]
-        )
-
-
-def _stacks(keys: Keys, family: Family) -> tuple[tuple[tuple[Layer, int], ...], int]:
-    """The layers, equal neighbours together, and the hidden size."""
-    hidden = keys.whole("hidden_size")
-    n_layers = keys.whole("num_hidden_layers")
-    attention = _attention(keys, family, hidden)
-    dense, sparse = _feeds(keys, family, hidden)
-    window_of, chunked = _windows(keys, family, n_layers)
-    is_sparse = _sparse(keys) if sparse is not None else None
-
-    def layer(i: int) -> Layer:
-        window = window_of(i)
-        return Layer(
-            attention=replace(attention, window=window, chunked=chunked and window is not None),
-            feed=sparse if is_sparse is not None and is_sparse(i) else dense,
-            parallel=family.parallel,
-            order=family.order,
-        )
-
-    runs = ((each, len(list(run))) for each, run in groupby(layer(i) for i in range(n_layers)))
-    return tuple(runs), hidden
-
-
-def _attention(keys: Keys, family: Family, hidden: int) -> Attention:
-    heads = keys.whole("num_attention_heads")
-    kv_heads = _kv_heads(keys, heads)
-    if not keys.has("head_dim") and not keys.has("kv_lora_rank") and hidden % heads:
         keys.problem(
-            "head_dim", f"missing, and hidden_size {hidden} is no multiple of {heads} heads"
+            found[0],
+            "expected a decoder or an encoder of attention and feed-forward layers; describe any "
+            'other model by its parts (model_type "list")',
         )
-    head_dim = keys.whole("head_dim", default=max(1, hidden // heads))
-    plain = Attention(
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        value_dim=keys.whole("v_head_dim", default=head_dim),
-        causal=family.kind == "decoder",
-        bias=keys.flag("qkv_bias", keys.flag("attention_bias", family.qkv_bias)),
-        out_bias=not family.only_qkv_bias and keys.flag("attention_bias", family.out_bias),
-        qk_norm=family.qk_norm,
-        fused=family.fused_qkv,
-        sinks=family.sinks,
-    )
-    if not keys.has("kv_lora_rank"):
-        return plain
-    rope = keys.whole("qk_rope_head_dim")
-    return replace(
-        plain,
-        head_dim=keys.whole("qk_nope_head_dim") + rope,
-        value_dim=keys.whole("v_head_dim"),
-        q_rank=keys.whole("q_lora_rank", default=0, least=0) or None,
-        kv_rank=keys.whole("kv_lora_rank"),
-        rope_dim=rope,
-    )
-
-
-def _kv_heads(keys: Keys, heads: int) -> int:
-    default = heads
-    if keys.get("multi_query") is True and keys.get("new_decoder_architecture") is not True:
-        return 1
-    kv_heads = keys.whole("num_key_value_heads", default=default)
-    if heads % kv_heads:
-        keys.problem(
-            "num_key_value_heads", f"expected a divisor of the {heads} heads, got {kv_heads}"
-        )
-    return kv_heads
-
-
-def _feeds(keys: Keys, family: Family, hidden: int) -> tuple[FeedForward, Experts | None]:
-    """The feed-forward of a dense layer, and that of one with experts if there are any."""
-    bias = keys.flag("mlp_bias", family.feed_bias)
-    count = keys.whole("num_experts", default=0, least=0)
-    inner = keys.whole("expansion_ratio", default=family.inner, least=0) * hidden
-    only_experts = count and keys.has("moe_intermediate_size")
-    width = keys.whole(
-        "intermediate_size_mlp" if keys.has("intermediate_size_mlp") else "intermediate_size",
-        default=inner or (1 if only_experts else None),
-    )
-    dense = FeedForward(width=width, gated=family.gated, bias=bias, fused=family.fused_gate)
-    if not count:
-        return dense, None
-    per_token = keys.whole("num_experts_per_tok")
-    if per_token > count:
-        keys.problem(
-            "num_experts_per_tok", f"expected at most the {count} experts, got {per_token}"
-        )
-    expert_width = keys.whole(
-        "moe_intermediate_size", default=keys.whole("intermediate_size", default=width)
-    )
-    experts = Experts(
-        count=count,
-        per_token=min(per_token, count),
-        width=expert_width,
-        gated=family.gated,
-        shared_width=_shared_width(keys, expert_width),
-        bias=family.expert_bias,
-        router_bias=family.expert_bias,
-        shared_gate=keys.get("model_type") == "qwen2_moe",
-        fused=family.fused_gate,
-    )
-    return dense, experts
-
-
-def _shared_width(keys: Keys, expert_width: int) -> int:
-    """Width in total of the experts that all tokens visit."""
-    if keys.has("shared_expert_intermediate_size"):
-        return keys.whole("shared_expert_intermediate_size", least=0)
-    if keys.has("n_shared_experts"):
-        return keys.whole("n_shared_experts", least=0) * expert_width
-    return expert_width if keys.get("model_type") in ("llama4", "llama4_text") else 0
-
-
-def _sparse(keys: Keys) -> Callable[[int], bool]:
-    """Which layers have experts, by the rule whose keys are there."""
-    first = keys.whole("first_k_dense_replace", default=0, least=0)
-    every = keys.whole("moe_layer_freq", default=1)
-    step = keys.whole(
-        "interleave_moe_layer_step", default=keys.whole("decoder_sparse_step", default=1)
-    )
-    dense = keys.wholes("mlp_only_layers") or ()
-    listed = keys.wholes("moe_layers")
-    if listed:
-        return lambda i: i in listed
-    return lambda i: i >= first and i % every == 0 and (i + 1) % step == 0 and i not in dense
-
-
-def _windows(keys: Keys, family: Family, n_layers: int) -> tuple[Callable[[int], int | None], bool]:
-    """The attention window of each layer; and do windows lie side by side?"""
-    chunked = keys.has("attention_chunk_size") and not keys.config.get("sliding_window")
-    if not keys.has("sliding_window") or keys.get("use_sliding_window") is False:
-        return lambda i: None, False
-    window = keys.whole("sliding_window")
-    types = keys.get("layer_types")
-    if types is not None:
-        if len(types) != n_layers:
-            keys.problem("layer_types", f"expected {n_layers} entries, got {len(types)}")
-        return lambda i: None if i < len(types) and "full" in str(types[i]) else window, chunked
-    if keys.get("use_sliding_window") is True:
-        first = keys.whole("max_window_layers", default=0, least=0)
-        return lambda i: window if i >= first else None, chunked
-    every = keys.whole("sliding_window_pattern", default=family.full_every, least=0)
-    return lambda i: None if every and (i + 1) % every == 0 else window, chunked
+        keys.check()
 
 
 def _ends(keys: Keys, family: Family) -> dict[str, Any]:
     """What follows the last layer, by the class that `architectures` names."""
-    listed = keys.get("architectures") or ()
-    cls = str(listed[0]) if isinstance(listed, list | tuple) and listed else ""
+    cls = next(iter(keys.texts("architectures") or ()), "")
     labels = keys.whole("num_labels", default=2)
     if family.kind == "encoder":
         language = cls.endswith(("ForMaskedLM", "ForPreTraining"))
@@ -324,5 +180,9 @@ def _lora(keys: Keys) -> Lora | None:
         return None
     rank = table.get("rank", table.get("r"))
     targets = table.get("targets", table.get("target_modules", ("q_proj", "v_proj")))
-    targets = (targets,) if isinstance(targets, str) else tuple(targets)
-    return Lora(rank=rank, targets=targets)
+    if isinstance(targets, str):
+        targets = (targets,)
+    if not isinstance(targets, list | tuple | set):
+        keys.problem("lora", f'targets: expected names such as ["q_proj"], got {targets!r}')
+        return None
+    return Lora(rank=rank, targets=tuple(sorted(str(target) for target in targets)))

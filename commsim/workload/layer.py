@@ -71,6 +71,8 @@ class Attention:
 
     def tensors(self, hidden: int, norm: str) -> Iterator[Tensor]:
         """The parameters, in order of registration."""
+        if self.sinks:
+            yield Tensor(name="sinks", shape=(self.heads,), split="column")
         if self.kv_rank is not None:
             yield from self._latent(hidden, norm)
         else:
@@ -80,8 +82,6 @@ class Attention:
         if self.qk_norm:
             yield from norm_tensors("q_norm", self.head_dim, norm)
             yield from norm_tensors("k_norm", self.head_dim, norm)
-        if self.sinks:
-            yield Tensor(name="sinks", shape=(self.heads,), split="column")
 
     def _plain(self, hidden: int) -> Iterator[Tensor]:
         widths = {

@@ -25,21 +25,25 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, Any], **overrides: 
 
     Overrides are keys of a Hugging Face config.json: `load_model("llama3-405b",
     num_hidden_layers=30)`, or `lora={"rank": 16, "targets": ["q_proj", "v_proj"]}`. Presets are
-    found by any spelling ("Llama-3-70B"). Raises ModelError with one line for each problem,
-    UnknownNameError for a preset that does not exist.
+    found by any spelling ("Llama-3-70B"); a file or dict may name one that it `extends`. Raises
+    ModelError with one line for each problem, UnknownNameError for a preset that does not exist.
 
     >>> load_model("llama3-8b").parameters
     8030261248
     """
     if isinstance(source, Mapping):
-        return _read({**source, **overrides}, "model", "")
+        return _read(_extended({**source, **overrides}), "model", "")
+    if not isinstance(source, str | os.PathLike):
+        raise ModelError([f"expected a preset, a path or a dict of keys, got {source!r}"])
     name = os.fspath(source)
+    if not overrides and name in _spellings().values():
+        return _plain_preset(name)
     path = Path(name)
     if path.suffix in (".json", ".toml") or path.exists() or isinstance(source, os.PathLike):
         if path.is_dir():
             path = path / "config.json"
-        config = _file(path)
-        return _read({**config, **overrides}, str(path), path.parent.name)
+        config = _extended(_file(path))
+        return _read({**config, **overrides}, str(path), "")
     preset = _preset_name(name)
     if overrides:
         return _read({**_preset(preset), **overrides}, preset, preset)
@@ -74,14 +78,19 @@ def _preset_name(name: str) -> str:
 
 
 def _preset(name: str, depth: int = 0) -> dict[str, Any]:
-    """The keys of a preset, over those of the one it extends."""
-    config = _file(_FOLDER / f"{name}.json")
+    return _extended(_file(_FOLDER / f"{name}.json"), depth)
+
+
+def _extended(config: dict[str, Any], depth: int = 0) -> dict[str, Any]:
+    """The keys over those of the preset that they extend."""
     base = config.pop("extends", None)
     if base is None:
         return config
+    if not isinstance(base, str):
+        raise ModelError([f"extends: expected the name of a preset, got {base!r}"])
     if depth >= _MAX_EXTENDS:
-        raise ModelError([f"{name}: extends: more than {_MAX_EXTENDS} presets deep, or a circle"])
-    return {**_preset(base, depth + 1), **config}
+        raise ModelError([f"extends: {base!r} is more than {_MAX_EXTENDS} presets deep"])
+    return {**_preset(_preset_name(base), depth + 1), **config}
 
 
 def _file(path: Path) -> dict[str, Any]:
