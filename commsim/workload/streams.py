@@ -101,11 +101,12 @@ class Spans:
 
     def _waited_for(self, task: int, before: Sequence[int | None]) -> int | None:
         """The task whose end let this one start; `before`: of each its stream's task before."""
-        start, last = self.starts[task], before[task]
+        start = self.starts[task]
+        last = before[task]
         asked = (*self.tasks[task].after, *(() if last is None else (last,)))
         latest = max(asked, key=lambda i: self.ends[i], default=None)
         if latest is None or self.ends[latest] < start:  # it waited for what others held
-            ended = np.flatnonzero(self.ends == start)
+            ended = np.flatnonzero((self.ends == start) & (self.starts < start))
             return int(ended[0]) if len(ended) else None
         return latest
 
