@@ -186,7 +186,7 @@ class _Maker:
             row.operation,
             row.nbytes * n_ranks if row.per_rank else row.nbytes,
             row.dtype,
-            ranks=self.group(n_ranks, row.nodes),
+            ranks=row.ranks or self.group(n_ranks, row.nodes),
             root=row.root,
             reduce_op=row.reduce_op,
         )

@@ -19,6 +19,7 @@ class Row(NamedTuple):
     """One figure of a file; `n_ranks` and `nodes` are None where the file does not say.
 
     `per_rank`: the size is what one rank has for one other, so commsim's is that times the ranks.
+    `ranks`: the group, where the file names it.
     """
 
     line: int
@@ -35,11 +36,12 @@ class Row(NamedTuple):
     wrong: int | None = None
     source: tuple[tuple[str, str], ...] = ()
     samples: tuple[Seconds, ...] = ()
+    ranks: tuple[int, ...] | None = None
 
     @property
     def asked(self) -> tuple[object, ...]:
         """All that makes the collective."""
-        return self[2:10]
+        return (*self[2:10], self.ranks)
 
 
 class Problem(NamedTuple):

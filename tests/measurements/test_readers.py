@@ -63,9 +63,15 @@ PARAM = """\
 	COMMS-RES-all_reduce-float32	1024	256	40.5	41.0	42.0	39.0	43.0
 """
 CSV = "op,bytes,time_us,ranks\nalltoall,1MiB,40,8\nall_reduce,2000,3,2\n"
+HARNESS = """\
+{"commsim_measure":1,"kind":"run","run":"a1","library":"gloo","library_version":"2.13.0"}
+{"commsim_measure":1,"kind":"collective","run":"a1","operation":"all_reduce","size_bytes":4096,\
+"dtype":"float32","reduce_op":"sum","root":null,"ranks":[0,1],"n_ranks":2,"nodes":1,\
+"in_place":true,"wrong":0,"timing":"isolated","duration_s":2e-4,"samples_s":[1e-4,2e-4,3e-4]}
+"""
 SAMPLES = {
     "nccl_tests": NCCL_TESTS, "json_records": JSON, "osu": OSU, "all_reduce_bench": BENCH_NEW,
-    "param_comms": PARAM, "table": CSV,
+    "param_comms": PARAM, "table": CSV, "harness": HARNESS,
 }  # fmt: skip
 
 

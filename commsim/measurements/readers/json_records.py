@@ -22,11 +22,12 @@ from commsim.measurements.row import Problem, Row
 
 _START = re.compile(r"\s*[\[{]\s*[\[{\"]")
 _PROGRAM = re.compile(r"(\w{3,30})_perf\b")
+_HARNESS = re.compile(r"\s*\{\"commsim_measure\"")  # has a reader of its own
 _HALVES = ("out_of_place", "in_place")
 
 
 def recognises(text: str) -> bool:
-    return _START.match(text) is not None
+    return _START.match(text) is not None and _HARNESS.match(text) is None
 
 
 def read(text: str, name: str) -> Iterator[Row | Problem]:
