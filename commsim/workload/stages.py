@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
+from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
 
@@ -30,6 +33,21 @@ class Chunk:
         return self.stop - self.first
 
 
+class Contents(NamedTuple):
+    """What a stage holds: the kinds of its layers and how many of each; how often the embedding and
+    the head; how many chunks."""
+
+    layers: tuple[tuple[Layer, int], ...]
+    embedding: int
+    head: int
+    chunks: int
+
+    @property
+    def n_layers(self) -> int:
+        """How many layers it holds."""
+        return sum(count for _, count in self.layers)
+
+
 def stages(model: Model, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
     """Per pipeline stage, the chunks of the model it holds.
 
@@ -43,6 +61,36 @@ def stages(model: Model, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
     return _stages(
         model.n_layers, model.mtp, layout.pp, layout.interleave, layout.schedule, layout.framework
     )
+
+
+def contents(model: Model, layout: Layout) -> tuple[tuple[Contents, ...], tuple[int, ...]]:
+    """What stages hold, each but once, and which of them each stage holds."""
+    return _contents(model, layout.pp, layout.interleave, layout.schedule, layout.framework)
+
+
+@lru_cache(maxsize=4096)
+def _contents(
+    model: Model, pp: int, interleave: int, schedule: str, framework: str
+) -> tuple[tuple[Contents, ...], tuple[int, ...]]:
+    found: dict[Contents, int] = {}
+    which = []
+    for chunks in _stages(model.n_layers, model.mtp, pp, interleave, schedule, framework):
+        layers: Counter[Layer] = Counter()
+        start = 0
+        for layer, count in model.stacks:
+            for chunk in chunks:
+                inside = min(chunk.stop, start + count) - max(chunk.first, start)
+                if inside > 0:
+                    layers[layer] += inside
+            start += count
+        one = Contents(
+            tuple(layers.items()),
+            sum(chunk.embedding for chunk in chunks),
+            sum(chunk.head for chunk in chunks),
+            len(chunks),
+        )
+        which.append(found.setdefault(one, len(found)))
+    return tuple(found), tuple(which)
 
 
 @lru_cache(maxsize=4096)
