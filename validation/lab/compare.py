@@ -1,0 +1,101 @@
+"""What commsim predicts for the lab, beside what the lab measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from commsim.collectives.collective import ROOTED, Collective
+from commsim.cost.host import Wires, cost, wires_of
+from commsim.libraries.gloo import Gloo
+from commsim.libraries.host import HostFacts
+from commsim.libraries.library import Candidate, Library
+from commsim.libraries.mpi import Mpi
+from commsim.topology.cluster import Cluster
+from commsim.units import Bytes, Seconds
+from validation.lab.identify import Identified, identify
+from validation.lab.layout import Layout, burst, cluster
+from validation.lab.run import Result
+
+LIBRARIES: dict[str, Library] = {"gloo": Gloo(), "mpi": Mpi(env={"MPIR_CVAR_NOLOCAL": "1"})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One case of one layout. algorithm: the library's, as the model has it; identified: as the
+    bytes tell (None: too few)."""
+
+    backend: str
+    layout: Layout
+    result: Result
+    algorithm: str
+    predicted: Seconds
+    identified: Identified | None
+
+    @property
+    def error(self) -> float:
+        """predicted / measured - 1."""
+        return self.predicted / self.result.median - 1
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the algorithm that the model has is among those that the bytes allow."""
+        return self.identified is None or self.algorithm in self.identified.names
+
+
+def compare(backend: str, layout: Layout, results: Iterable[Result]) -> list[Compared]:
+    """Every result with its prediction and the algorithm that its bytes tell."""
+    return [
+        Compared(
+            backend=backend, layout=layout, result=result,
+            algorithm=chosen(backend, layout, result.case.op, result.case.nbytes).algorithm,
+            predicted=expected(backend, layout, result.case.op, result.case.nbytes),
+            identified=identify(result.case.op, result.case.nbytes, result.pairs),
+        )
+        for result in results
+    ]  # fmt: skip
+
+
+def question(op: str, nbytes: Bytes, n: int) -> Collective:
+    """The lab's operation as a Collective: ring_shift is a send_recv without a root, and the lab's
+    send_recv is one message from the first rank to one across."""
+    if op == "send_recv":
+        return Collective("send_recv", nbytes, ranks=(0, n // 2), root=0)
+    if op == "ring_shift":
+        return Collective("send_recv", nbytes)
+    return Collective(op, nbytes, root=0 if op in ROOTED else None)
+
+
+def chosen(backend: str, layout: Layout, op: str, nbytes: Bytes) -> Candidate:
+    """What the library takes."""
+    return LIBRARIES[backend].choose(question(op, nbytes, layout.n), cluster(layout)).chosen
+
+
+def expected(backend: str, layout: Layout, op: str, nbytes: Bytes) -> Seconds:
+    """What `commsim.predict` says, s, told of the two things that a cluster file cannot say: this
+    machine's few cores run all ranks, and a token bucket that was idle lets `burst` bytes pass."""
+    machines, asked = cluster(layout), question(op, nbytes, layout.n)
+    choice = LIBRARIES[backend].choose(asked, machines)
+    assert isinstance(choice.facts, HostFacts)
+    through = wires(machines, asked, choice.facts, layout)
+    return cost(asked, machines, choice.chosen, choice.facts, wires=through).duration
+
+
+def wires(machines: Cluster, asked: Collective, facts: HostFacts, layout: Layout) -> Wires:
+    """What the lab's bytes go through."""
+    found = wires_of(machines, facts.placement, asked.ranks, facts.interfaces)
+    return replace(found, cores=os.cpu_count() or 1, burst=burst(layout.slowest))
+
+
+def summary(rows: Iterable[Compared], least: Bytes) -> dict[str, tuple[int, float, float]]:
+    """By operation: cases of at least `least` bytes, the median and the largest absolute error."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row.result.case.nbytes >= least:
+            found.setdefault(row.result.case.op, []).append(abs(row.error))
+    return {
+        op: (len(errors), float(np.median(errors)), max(errors)) for op, errors in found.items()
+    }
