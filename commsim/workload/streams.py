@@ -103,7 +103,7 @@ class Spans:
         """The task whose end let this one start; `before`: of each its stream's task before."""
         start = self.starts[task]
         last = before[task]
-        asked = (*self.tasks[task].after, *(() if last is None else (last,)))
+        asked: tuple[int, ...] = (*self.tasks[task].after, *(() if last is None else (last,)))
         latest = max(asked, key=lambda i: self.ends[i], default=None)
         if latest is None or self.ends[latest] < start:  # it waited for what others held
             ended = np.flatnonzero((self.ends == start) & (self.starts < start))

@@ -1,0 +1,1 @@
+"""Overlap schedules, one a file, found by the names their classes give themselves."""
