@@ -28,9 +28,19 @@ class _Network:
     parts: list[Part] = field(default_factory=list)
 
     def convolution(
-        self, name: str, channels: int, kernel: int, stride: int = 1, *, bias: bool = False
+        self,
+        name: str,
+        channels: int,
+        kernel: int,
+        stride: int = 1,
+        *,
+        bias: bool = False,
+        shared: bool = False,
     ) -> None:
-        """A convolution that pads to keep the size, divided by the stride."""
+        """A convolution that pads to keep the size, divided by the stride.
+
+        shared: another one keeps the same input for its backward pass.
+        """
         side = -(-self.side // stride)
         before, after = self.channels * self.side**2, channels * side**2
         weight = Tensor(name=f"{name}.weight", shape=(channels, self.channels, kernel, kernel))
@@ -40,7 +50,7 @@ class _Network:
                 name=name,
                 tensors=(weight, *shift),
                 flops=2.0 * after * self.channels * kernel**2,
-                activations=before,
+                activations=0 if shared else before,
                 moved=before + after + weight.numel,
             )
         )
@@ -65,11 +75,17 @@ class _Network:
         size = self.channels * self.side**2
         self.parts.append(Part(name=name, moved=3 * size))
 
-    def pool(self, name: str, side: int) -> None:
-        """The largest or the mean of neighbours, down to `side` pixels."""
+    def max_pool(self, name: str, side: int) -> None:
+        """The largest of neighbours, down to `side` pixels; backward needs where each one was."""
         before, after = self.channels * self.side**2, self.channels * side**2
-        self.parts.append(Part(name=name, activations=before, moved=before + after))
+        self.parts.append(Part(name=name, activations=before + after, moved=before + after))
         self.side = side
+
+    def mean_pool(self, name: str) -> None:
+        """The mean of each channel; what is kept is the output of the ReLU before it."""
+        before = self.channels * self.side**2
+        self.parts.append(Part(name=name, activations=before, moved=before + self.channels))
+        self.side = 1
 
     def dense(self, name: str, outputs: int) -> None:
         """A linear layer over all that is there."""
@@ -122,12 +138,12 @@ def _resnet(keys: Keys) -> Iterator[Part]:
     net.convolution("conv1", keys.whole("embedding_size", default=64), 7, stride=2)
     net.batch_norm("bn1")
     net.relu("relu")
-    net.pool("maxpool", -(-net.side // 2))
+    net.max_pool("maxpool", -(-net.side // 2))
     for stage, (depth, width) in enumerate(zip(depths, widths, strict=True), start=1):
         for block in range(depth):
             stride = 2 if stage > 1 and block == 0 else 1
             _block(net, f"layer{stage}.{block}", width, stride, bottleneck)
-    net.pool("avgpool", 1)
+    net.mean_pool("avgpool")
     net.dense("fc", keys.whole("num_labels", default=_CLASSES))
     yield from net.parts
 
@@ -146,7 +162,7 @@ def _block(net: _Network, name: str, width: int, stride: int, bottleneck: bool) 
             net.relu(f"{name}.relu{i}")
     if stride > 1 or channels != width:
         net.channels, net.side = channels, side
-        net.convolution(f"{name}.downsample.0", width, 1, stride)
+        net.convolution(f"{name}.downsample.0", width, 1, stride, shared=True)
         net.batch_norm(f"{name}.downsample.1")
     net.add(f"{name}.add")
     net.relu(f"{name}.relu")
@@ -162,7 +178,7 @@ def _vgg(keys: Keys) -> Iterator[Part]:
         for j, channels in enumerate(stage):
             net.convolution(f"features.{i}.{j}", channels, 3, bias=True)
             net.relu(f"features.{i}.{j}.relu")
-        net.pool(f"features.{i}.pool", net.side // 2)
+        net.max_pool(f"features.{i}.pool", net.side // 2)
     for i, width in enumerate(keys.wholes("classifier") or (4096, 4096)):
         net.dense(f"classifier.{i}", width)
         net.relu(f"classifier.{i}.relu")
