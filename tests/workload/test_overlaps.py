@@ -178,7 +178,7 @@ def test_megatron_buckets_grow_with_the_ranks() -> None:
 
 def test_distributed_optimizer() -> None:
     # Gathers of 2 s: a 0-2, b's is issued with it 2-4, c's once a's forward is issued: after it,
-    # 4-6. Forward: a 2-3, b 4-5, c 6-7; backward c 7-9, b -11, a -13; reductions 9-11, 11-13, 13-15.
+    # 4-6. Forward a 2-3, b 4-5, c 6-7; backward c 7-9, b -11, a -13; reduced 9-11, 11-13, 13-15.
     spans = spans_of(DistributedOptimizer(bucket_size=2))
     assert times(spans, "all_gather") == [
         ("bucket 0", 0, 2),

@@ -28,11 +28,11 @@ class Fsdp(Overlap):
 
     reshard_after_forward: gathered parameters are freed after forward, but those of the last
     module, whose backward comes next; False: SHARD_GRAD_OP, ZeRO-2. backward_prefetch: when the
-    next module's all_gather is issued: "pre", before this one's backward; "post", after it and before
-    its reduce_scatter (the host runs ahead, so that it can begin as early); None, at its turn. limit_all_gathers: no more than two modules are gathered ahead.
-    no_sync: gradients are reduced in the last micro-batch only. replicas: groups of `shards` ranks
-    that each hold the whole model (HSDP). parameter_dtype, reduce_dtype: as gathered, as reduced
-    (None: the gradients').
+    next module's all_gather is issued: "pre", before this one's backward; "post", after it and
+    before its reduce_scatter (the host runs ahead, so it can begin as early); None, at its turn.
+    limit_all_gathers: no more than two modules are gathered ahead. no_sync: gradients are reduced
+    in the last micro-batch only. replicas: groups of `shards` ranks that each hold the whole model
+    (HSDP). parameter_dtype, reduce_dtype: as gathered, as reduced (None: the gradients').
     """
 
     names: ClassVar[tuple[str, ...]] = ("fsdp", "fsdp2")
