@@ -108,8 +108,8 @@ def test_flops_of_gpt3_are_those_of_the_megatron_paper() -> None:
     expected = 24 * seq * layers * hidden**2 + 4 * seq**2 * layers * hidden
     expected += 2 * seq * hidden * vocab
     assert model.forward_flops(seq, seq) == pytest.approx(expected, rel=1e-12)
-    with_recomputation = 96 * seq * layers * hidden**2
-    with_recomputation *= 1 + seq / (6 * hidden) + vocab / (16 * layers * hidden)
+    more = seq / (6 * hidden) + vocab / (16 * layers * hidden)
+    with_recomputation = 96 * seq * layers * hidden**2 * (1 + more)
     head = 2 * seq * hidden * vocab  # is not computed again
     assert 4 * expected - head == pytest.approx(with_recomputation, rel=1e-12)
 
