@@ -92,7 +92,7 @@ class Keys:
         value = self.get(key)
         if value is None:
             return None
-        if not isinstance(value, list | tuple) or not all(type(v) is int for v in value):
+        if not isinstance(value, list | tuple) or any(type(v) is not int or v < 0 for v in value):
             self.problem(key, f"expected a list of whole numbers, got {value!r}")
             return None
         return tuple(value)

@@ -171,7 +171,7 @@ def _block(net: _Network, name: str, width: int, stride: int, bottleneck: bool) 
 def _vgg(keys: Keys) -> Iterator[Part]:
     net = _Network(keys.whole("num_channels", default=3), keys.whole("image_size", default=_IMAGE))
     stages = keys.get("channels")
-    if not isinstance(stages, list | tuple) or not all(isinstance(s, list | tuple) for s in stages):
+    if not _are_shapes(stages):
         keys.problem("channels", f"expected lists such as [[64, 64], [128, 128]], got {stages!r}")
         return
     for i, stage in enumerate(stages):
@@ -198,10 +198,9 @@ def _listed(keys: Keys) -> Iterator[Part]:
         part = Keys(table, f"{keys.where}: parts[{i}]")
         name = str(table.get("name", i))
         shapes = table.get("shapes", ())
-        for shape in shapes:
-            if not isinstance(shape, list | tuple) or not all(type(n) is int for n in shape):
-                part.problem("shapes", f"expected lists of whole numbers, got {shape!r}")
-                shapes = ()
+        if not _are_shapes(shapes):
+            part.problem("shapes", f"expected lists of whole numbers, got {shapes!r}")
+            shapes = ()
         yield Part(
             name=name,
             tensors=tuple(Tensor(name=f"{name}.{k}", shape=tuple(s)) for k, s in enumerate(shapes)),
@@ -210,6 +209,13 @@ def _listed(keys: Keys) -> Iterator[Part]:
             moved=part.whole("moved", default=0, least=0),
         )
         keys.problems += part.problems
+
+
+def _are_shapes(shapes: Any) -> bool:
+    return isinstance(shapes, list | tuple) and all(
+        isinstance(shape, list | tuple) and all(type(n) is int and n > 0 for n in shape)
+        for shape in shapes
+    )
 
 
 _READERS: dict[str, Callable[[Keys], Iterator[Part]]] = {

@@ -112,6 +112,9 @@ def _file(path: Path) -> dict[str, Any]:
 
 
 def _read(config: Mapping[str, Any], where: str, name: str) -> Model:
-    if config.get("model_type") in KINDS:
+    kind = config.get("model_type")
+    if kind is not None and not isinstance(kind, str):
+        raise ModelError([f'{where}: model_type: expected a text such as "llama", got {kind!r}'])
+    if kind in KINDS:
         return read_parts(config, where, name)
     return read_config(config, where, name)

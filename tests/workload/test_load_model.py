@@ -96,3 +96,8 @@ def test_no_file_and_no_source() -> None:
         commsim.load_model("nowhere.json")
     with pytest.raises(ModelError, match="expected a preset, a path or a dict of keys, got 7"):
         commsim.load_model(7)  # type: ignore[arg-type]
+
+
+def test_a_model_type_that_is_no_text() -> None:
+    with pytest.raises(ModelError, match=r"model_type: expected a text .*, got \['llama'\]"):
+        commsim.load_model({**TINY, "model_type": ["llama"]})
