@@ -152,6 +152,38 @@ def test_torch_buckets_of_resnet50_like_sizes_follow_the_paper() -> None:
     assert [b.parameters[0].name for b in torch_buckets(parameters, find_unused=True)] == ["b", "a"]
 
 
+def test_the_first_bucket_is_small_only_with_the_default_cap() -> None:
+    # torch.nn.parallel.distributed, _BucketCapacityConfig.create.
+    step = Step(
+        pieces=tuple(
+            Piece(name=n, forward=1, backward=2, parameters=(vector(f"{n}.w", MIB),)) for n in "abc"
+        )
+    )
+    assert [len(b.parameters) for b in DdpBuckets().buckets(step)] == [1, 2]
+    assert [len(b.parameters) for b in DdpBuckets(cap=25 * MIB).buckets(step)] == [3]
+    assert [len(b.parameters) for b in DdpBuckets(cap=2 * MIB).buckets(step)] == [2, 1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.sampled_from(["float32", "float16"])), min_size=1),
+    st.sampled_from([(16.0, 40.0), (64.0,), (8.0, 16.0, 100.0)]),
+)
+def test_buckets_are_those_of_torch(
+    tensors: list[tuple[int, str]], caps: tuple[float, ...]
+) -> None:
+    torch = pytest.importorskip("torch")
+    real = [torch.empty(numel, dtype=getattr(torch, dtype)) for numel, dtype in tensors]
+    limits = [int(cap) for cap in caps]
+    expected, _ = torch.distributed._compute_bucket_assignment_by_size(real, limits)
+    parameters = [
+        Parameter(name=str(i), shape=(numel,), dtype=dtype)
+        for i, (numel, dtype) in enumerate(tensors)
+    ]
+    found = [[int(p.name) for p in bucket.parameters] for bucket in fill(parameters, caps)]
+    assert sorted(found) == sorted(expected)
+
+
 def test_buckets_hold_one_dtype() -> None:
     parameters = [vector("a", 8), vector("b", 8, "bfloat16"), vector("c", 8)]
     assert [(b.dtype, b.nbytes) for b in fill(parameters, (1e9,))] == [

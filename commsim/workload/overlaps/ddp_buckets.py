@@ -23,16 +23,17 @@ from commsim.workload.streams import Task
 class DdpBuckets(Overlap):
     """DDP's arguments, with its defaults.
 
-    cap, first_cap: bytes of a bucket, and of the first. gradient_as_bucket_view: gradients are
-    views of the buckets, which saves the copies there and back. find_unused_parameters: buckets
-    are never rebuilt, and a map of used parameters is reduced too. first_iteration: before buckets
-    are rebuilt, one holds all. no_sync: without communication in all micro-batches but the last.
-    hook: compresses buckets, for `ranks` of them. memory: bytes/s of HBM for copies and hooks.
+    cap: bytes of a bucket (bucket_cap_mb; None: 25 MiB). first_cap: of the first one (None: 1 MiB
+    where cap is None, else cap, as torch has it). gradient_as_bucket_view: gradients are views of
+    the buckets, which saves the copies there and back. find_unused_parameters: buckets are never
+    rebuilt, and a map of used parameters is reduced too. first_iteration: before buckets are
+    rebuilt, one holds all. no_sync: without communication in all micro-batches but the last. hook:
+    compresses buckets, for `ranks` of them. memory: bytes/s of HBM for copies and hooks.
     """
 
     names: ClassVar[tuple[str, ...]] = ("ddp_buckets", "ddp")
-    cap: float = BUCKET_CAP
-    first_cap: float = FIRST_BUCKET
+    cap: float | None = None
+    first_cap: float | None = None
     gradient_as_bucket_view: bool = False
     find_unused_parameters: bool = False
     static_graph: bool = False
@@ -44,8 +45,11 @@ class DdpBuckets(Overlap):
 
     def buckets(self, step: Step) -> list[Bucket]:
         """The buckets in the order in which they are reduced."""
+        cap = BUCKET_CAP if self.cap is None else self.cap
+        first = FIRST_BUCKET if self.cap is None else self.cap
         return torch_buckets(
-            step.parameters, self.cap, self.first_cap, rebuilt=not self.first_iteration,
+            step.parameters, cap, first if self.first_cap is None else self.first_cap,
+            rebuilt=not self.first_iteration,
             find_unused=self.find_unused_parameters and not self.static_graph,
         )  # fmt: skip
 
