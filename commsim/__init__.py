@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from commsim.workload.layout import Layout
     from commsim.workload.load import load_model
     from commsim.workload.model import Model
+    from commsim.workload.step import StepPrediction, predict_step
 
 __version__ = "0.1.0"
 
@@ -81,6 +82,7 @@ _HOMES = {
     "Rccl": "commsim.libraries.rccl",
     "ScheduleError": "commsim.errors",
     "SpecError": "commsim.errors",
+    "StepPrediction": "commsim.workload.step",
     "TimeLimitError": "commsim.errors",
     "Timeline": "commsim.engine.timeline",
     "Traffic": "commsim.engine.conditions",
@@ -91,6 +93,7 @@ _HOMES = {
     "load_cluster": "commsim.topology.load",
     "load_model": "commsim.workload.load",
     "predict": "commsim.prediction",
+    "predict_step": "commsim.workload.step",
     "read_measurements": "commsim.measurements.reading",
     "read_nccl_log": "commsim.measurements.nccl_log",
     "simulate": "commsim.simulation",
@@ -125,6 +128,7 @@ __all__ = [
     "Rccl",
     "ScheduleError",
     "SpecError",
+    "StepPrediction",
     "TimeLimitError",
     "Timeline",
     "Traffic",
@@ -135,6 +139,7 @@ __all__ = [
     "load_cluster",
     "load_model",
     "predict",
+    "predict_step",
     "read_measurements",
     "read_nccl_log",
     "simulate",

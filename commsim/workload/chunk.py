@@ -1,0 +1,125 @@
+"""Consecutive layers of a pipeline stage: what one micro-batch costs in them, what a rank holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from commsim.workload import compute, exchange, operations, passes, shares
+from commsim.workload.exchange import Unit
+from commsim.workload.layer import Layer
+from commsim.workload.layout import Layout
+from commsim.workload.model import Model
+from commsim.workload.operations import Matmul, Work
+from commsim.workload.passes import Pass, Setting
+from commsim.workload.shares import Share
+from commsim.workload.stages import Chunk
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkCost:
+    """forward, backward: of one micro-batch, with what ZeRO-3 adds; share: parameters of one rank;
+    layers: how many pieces its exchange comes in."""
+
+    forward: Pass
+    backward: Pass
+    share: Share
+    layers: int
+
+
+def chunk_cost(
+    model: Model, layout: Layout, s: Setting, chunk: Chunk, made: dict[object, ChunkCost]
+) -> ChunkCost:
+    """The cost of a chunk; equal chunks are worked out once, in `made`."""
+    kinds = _kinds(model, chunk.first, chunk.stop)
+    key = kinds, chunk.embedding, chunk.head
+    found = made.get(key)
+    if found is None:
+        found = made[key] = _cost(model, layout, s, kinds, chunk)
+    return found
+
+
+def _kinds(model: Model, first: int, stop: int) -> tuple[tuple[Layer, int], ...]:
+    """The layers from first to before stop, equal neighbours together."""
+    found, at = [], 0
+    for layer, count in model.stacks:
+        inside = min(at + count, stop) - max(at, first)
+        if inside > 0:
+            found.append((layer, inside))
+        at += count
+    return tuple(found)
+
+
+def _cost(
+    model: Model,
+    layout: Layout,
+    s: Setting,
+    kinds: tuple[tuple[Layer, int], ...],
+    chunk: Chunk,
+) -> ChunkCost:
+    parts: list[tuple[Pass, Pass, int, Share]] = []
+    before, after = shares.of_ends(model, layout)
+    if chunk.embedding:
+        if model.kind == "list":
+            work = _listed(model, layout)
+        else:
+            work = operations.embedding(model, s.shape)
+        parts.append((*_end(work, s), 1, before))
+    for layer, count in kinds:
+        parts.append(
+            (*_layer(model, layout, s, layer), count, shares.of_layer(model, layer, layout))
+        )
+    if chunk.head and model.kind != "list":
+        heads = _end(operations.head(model, s.shape), s)
+        if model.mtp:
+            extra = _layer(model, layout, s, model.stacks[-1][0])
+            project = Matmul(s.shape.tokens, model.hidden / s.shape.tp, 2 * model.hidden)
+            joined = _end(Work((project,)), s)
+            for _ in range(model.mtp):
+                heads = tuple(
+                    h.plus(e).plus(j).plus(p)
+                    for h, e, j, p in zip(
+                        heads, extra, joined, _end(operations.head(model, s.shape), s), strict=True
+                    )
+                )  # type: ignore[assignment]
+        parts.append((*heads, 1, after))
+    ahead = back = Pass()
+    units = []
+    for f, b, count, share in parts:
+        ahead, back = ahead.plus(f, count), back.plus(b, count)
+        units.append(Unit(count, f.total, b.total, share))
+    if layout.zero_stage == 3:
+        forward, backward = exchange.sharded(units, s, layout, keep=layout.pp > 1)
+        ahead = replace(ahead, sent=ahead.sent + forward)
+        back = replace(back, sent=back.sent + backward)
+    total = Share()
+    for unit in units:
+        total = total.plus(unit.share, unit.count)
+    return ChunkCost(ahead, back, total, max(1, sum(u.count for u in units)))
+
+
+def _layer(model: Model, layout: Layout, s: Setting, layer: Layer) -> tuple[Pass, Pass]:
+    forward = passes.forward(layer, s)
+    return forward, passes.backward(layer, s, forward)
+
+
+def _end(work: Work, s: Setting) -> tuple[Pass, Pass]:
+    """Passes of what stands before the first layer or after the last: never recomputed, never in 8
+    bit."""
+    plain = replace(s, narrow=False)
+    back = operations.backward(work)
+    weight = sum(compute.product_seconds(p, s.device, s.values, False) for p in back.matmuls[1::2])
+    return (
+        Pass(passes.seconds(work, plain, backward=False)),
+        Pass(passes.seconds(back, plain, backward=True), weight=weight),
+    )
+
+
+def _listed(model: Model, layout: Layout) -> Work:
+    """A list's parts as one piece of work: their FLOP as square products of the GPU's tiles."""
+    batch = layout.micro_batch
+    flops = batch * sum(p.flops for p in model.parts)
+    moved = batch * sum(p.moved for p in model.parts)
+    nbytes = 4 if layout.dtype == "float32" else 2
+    side = compute.CONVOLUTION
+    count = flops / (2.0 * side**3)
+    return Work((Matmul(side, side, side, count),), (), moved * nbytes, 4.0 * len(model.parts))

@@ -1,0 +1,112 @@
+"""What the messages of a step take: each group's collective, beside its sister groups.
+
+    duration = max(alone, bytes that all groups of a machine send / what its NICs carry)
+
+`alone` is `predict` for one group. Its sisters (the other data-parallel groups of the same machines
+...) run the same collective at the same time and share the machine's NICs. Ignored: groups of
+other kinds that happen to run then; spines that sisters share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from commsim.collectives.collective import Collective
+from commsim.prediction import predict
+from commsim.topology.cluster import Cluster
+from commsim.topology.placement import Placement, place
+from commsim.units import Bytes, Seconds
+from commsim.workload.groups import groups
+from commsim.workload.layout import Layout
+
+NIC_SHARE = 0.92
+"""Of the NICs' rates that data reaches: large rings over InfiniBand, 0.89 to 0.97 measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One collective of a group: its duration, s, and the algorithm that the library takes."""
+
+    operation: str
+    nbytes: Bytes
+    ranks: int
+    duration: Seconds
+    algorithm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The collectives of a layout on a cluster."""
+
+    cluster: Cluster
+    layout: Layout
+
+    def of(self, operation: str, kind: str, nbytes: float) -> Message:
+        """One collective of `nbytes` (as `Collective` counts them) on a group of this kind."""
+        layout = self.layout
+        return _of(
+            self.cluster, layout.order, layout.tp, layout.cp, layout.dp, layout.pp, layout.ep,
+            layout.expert_tp, layout.hsdp, layout.placement, operation, kind, int(nbytes),
+        )  # fmt: skip
+
+    def hop(self, nbytes: float) -> Message:
+        """One activation from a stage to the next: each of its tp ranks sends nbytes."""
+        ranks = groups(self.layout).ranks("pp")[:2]
+        return _hop(self.cluster, ranks, max(1, int(nbytes)), self.layout.tp)
+
+
+@lru_cache(maxsize=1 << 17)
+def _of(
+    cluster: Cluster, order: str, tp: int, cp: int, dp: int, pp: int, ep: int, etp: int,
+    hsdp: int | None, placement: tuple[int, ...] | None, operation: str, kind: str, nbytes: int,
+) -> Message:  # fmt: skip
+    layout = Layout(
+        tp=tp, cp=cp, dp=dp, pp=pp, ep=ep, etp=etp, hsdp=hsdp, order=order, placement=placement
+    )
+    return _message(cluster, operation, groups(layout).ranks(kind), nbytes)
+
+
+@lru_cache(maxsize=1 << 16)
+def _message(cluster: Cluster, operation: str, ranks: tuple[int, ...], nbytes: int) -> Message:
+    if len(ranks) < 2 or nbytes < 1:
+        return Message(operation, nbytes, len(ranks), 0.0)
+    alone = predict(Collective(operation, nbytes=nbytes, ranks=ranks), cluster)
+    where = place(cluster, ranks)
+    least = 0.0
+    if where.domains > 1:
+        sisters = cluster.gpus_per_node / where.max_per_host
+        least = sisters * _leaving(operation, nbytes, where) / _nics(cluster)
+    return Message(
+        operation, nbytes, len(ranks), max(alone.duration, least),
+        f"{alone.algorithm} {alone.protocol}",
+    )  # fmt: skip
+
+
+def _leaving(operation: str, nbytes: int, where: Placement) -> float:
+    """Bytes that one group sends out of a machine."""
+    n, local = where.n, where.max_per_host
+    if operation == "all_reduce":
+        return 2 * nbytes * (n - 1) / n
+    if operation == "all_to_all":
+        return local * nbytes * (n - local) / n
+    if operation == "send_recv":
+        return nbytes
+    return nbytes * (n - 1) / n
+
+
+def _nics(cluster: Cluster) -> float:
+    """What a machine's NICs carry, bytes/s in one direction."""
+    return NIC_SHARE * sum(nic.rate for nic in cluster.node.nics)
+
+
+@lru_cache(maxsize=1 << 16)
+def _hop(cluster: Cluster, ranks: tuple[int, ...], nbytes: int, tp: int) -> Message:
+    one = Collective("send_recv", nbytes=nbytes, ranks=ranks, root=ranks[0])
+    alone = predict(one, cluster)
+    least = 0.0
+    if place(cluster, ranks).domains > 1:
+        least = min(tp, cluster.gpus_per_node) * nbytes / _nics(cluster)
+    return Message(
+        "send_recv", nbytes, 2, max(alone.duration, least), f"{alone.algorithm} {alone.protocol}"
+    )

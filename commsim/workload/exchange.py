@@ -1,0 +1,150 @@
+"""What data parallelism adds to a step: gradients reduced, parameters gathered, and what shows.
+
+    zero_stage 0     all_reduce of the gradients
+    zero_stage 1, 2  reduce_scatter of the gradients, all_gather of the updated parameters
+    zero_stage 3     for every micro-batch: all_gather of each layer's parameters, forward and
+                     backward, reduce_scatter of its gradients (FSDP: Zhao et al., arXiv:2304.11277)
+
+Layer by layer an exchange runs beside the compute of its neighbours, if the layout says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from commsim.units import Seconds
+from commsim.workload.layout import Layout
+from commsim.workload.passes import Pass, Sent, Setting, beside
+from commsim.workload.shares import Share
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """`count` equal layers: s of their passes, what one rank holds of one."""
+
+    count: int
+    forward: Seconds
+    backward: Seconds
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A chunk's gradients and parameters exchanged once, s."""
+
+    gradients: Seconds = 0.0
+    parameters: Seconds = 0.0
+    sent: tuple[Sent, ...] = ()
+
+
+def once(share: Share, s: Setting, layout: Layout) -> Exchange:
+    """What a chunk's ranks exchange at the end of a step (zero_stage 0 to 2)."""
+    gradients = parameters = 0.0
+    sent = []
+    for kind, elements in (("dp", share.trained_dense), ("edp", share.trained_expert)):
+        if not elements:
+            continue
+        operation = "reduce_scatter" if layout.zero_stage else "all_reduce"
+        m = s.messages.of(operation, kind, elements * s.framework.grad_bytes)
+        gradients += m.duration
+        sent.append(Sent("dp", m, 0.0))
+        if layout.zero_stage:
+            m = s.messages.of("all_gather", kind, elements * s.shape.bytes)
+            parameters += m.duration
+            sent.append(Sent("dp", m, 0.0))
+    return Exchange(gradients, parameters, tuple(sent))
+
+
+def sharded(
+    units: Sequence[Unit], s: Setting, layout: Layout, keep: bool
+) -> tuple[tuple[Sent, ...], tuple[Sent, ...]]:
+    """The messages that ZeRO-3 adds to a chunk's forward and backward of one micro-batch.
+
+    Layer i + 1 is gathered while layer i computes; backward, the reduce_scatter of layer i shares
+    the network with the all_gather of layer i - 1. The first gather and the last reduce_scatter
+    show. keep: the parameters stay gathered from forward to backward.
+    """
+    forward: list[Sent] = []
+    backward: list[Sent] = []
+    serial = s.framework.gathers > 1  # a matrix at a time, each waited for
+    for i, unit in enumerate(units):
+        gathers, reduces = _unit(unit.share, s, layout)
+        back = reduces if keep else gathers + reduces
+        for sent, messages, work, overlap, end in (
+            (forward, gathers, unit.forward, layout.overlap_param_gather, gathers),
+            (backward, back, unit.backward, layout.overlap_grad_reduce, reduces),
+        ):
+            together = _sum(messages)
+            hidden = overlap and not serial
+            shown = beside(together, work, s) if hidden else together
+            for m in messages:
+                part = shown * m.message.duration * m.count / together if together else 0.0
+                sent.append(Sent("dp", m.message, part / m.count, unit.count * m.count))
+            if i == 0 and hidden:
+                sent.extend(Sent("dp", m.message, m.message.duration, m.count) for m in end)
+    return tuple(forward), tuple(backward)
+
+
+def _sum(messages: Sequence[Sent]) -> Seconds:
+    return sum(m.message.duration * m.count for m in messages)
+
+
+def _unit(share: Share, s: Setting, layout: Layout) -> tuple[list[Sent], list[Sent]]:
+    """One layer's all_gathers and its reductions."""
+    pieces = s.framework.gathers
+    gathers, reduces = [], []
+    for kind, held, trained in (
+        ("shard", share.dense, share.trained_dense),
+        ("expert_shard", share.expert, share.trained_expert),
+    ):
+        if held:
+            m = s.messages.of("all_gather", kind, held * s.shape.bytes / pieces)
+            gathers.append(Sent("dp", m, 0.0, pieces))
+        if trained:
+            nbytes = trained * s.framework.grad_bytes
+            m = s.messages.of("reduce_scatter", kind, nbytes / pieces)
+            reduces.append(Sent("dp", m, 0.0, pieces))
+            if layout.hsdp is not None and kind == "shard":
+                m = s.messages.of("all_reduce", "replicate", nbytes / layout.hsdp)
+                reduces.append(Sent("dp", m, 0.0))
+    return gathers, reduces
+
+
+def after(
+    finals: Sequence[tuple[Seconds, Pass, int, Exchange]], overlap: bool, s: Setting
+) -> Seconds:
+    """When a stage's gradients are reduced, s from the step's begin.
+
+    finals: for each chunk in the order of their last backward, when that ends, the pass, its
+    layers, the exchange. Beside the pass, the first layer's gradients start the exchange and the
+    last one's end it.
+    """
+    if not overlap:
+        return max(end for end, *_ in finals) + sum(e.gradients for *_, e in finals)
+    done = 0.0
+    for end, back, layers, e in finals:
+        slowed = s.values["slowed"] * min(e.gradients, back.total)
+        begin = max(done, end - back.total * (1 - 1 / layers))
+        done = max(begin + e.gradients, end + e.gradients / layers) + slowed
+    return done
+
+
+def before(firsts: Sequence[tuple[Seconds, Pass, int, Exchange]], overlap: bool) -> Seconds:
+    """By how much a stage's first forwards come later as their parameters are not there, s.
+
+    firsts: for each chunk in order, when its first forward begins, the pass, its layers, the
+    exchange.
+    """
+    if not overlap:
+        return sum(e.parameters for *_, e in firsts)
+    late = there = 0.0
+    for begin, ahead, layers, e in firsts:
+        there += e.parameters
+        begin += late
+        late += max(
+            0.0,
+            there - e.parameters * (1 - 1 / layers) - begin,
+            there - begin - ahead.total * (1 - 1 / layers),
+        )
+    return late

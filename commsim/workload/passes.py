@@ -1,0 +1,213 @@
+"""One layer's forward and backward for one micro-batch: compute, messages, and what of them shows.
+
+A message is hidden by the products that the framework runs beside it:
+
+    tensor parallel, forward    all_reduce, or all_gather and reduce_scatter: exposed
+    backward                    all_gather of the output's gradient: exposed; of the input: beside
+                                dgrad; the reduction of the input's gradient: beside wgrad
+                                (Korthikanti et al., arXiv:2205.05198, section 4.2.2)
+    tp_comm_overlap             every message cut into tp pieces beside its product (Transformer
+                                Engine's user buffers): the first piece shows, and what outlasts it
+    context parallel            a ring of keys and values, each step beside its part of attention
+                                (Liu et al., arXiv:2310.01889)
+    experts                     all_to_all there and back: exposed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from commsim.units import Seconds
+from commsim.workload import compute, operations
+from commsim.workload.communication import Message, Messages
+from commsim.workload.compute import Device, Spent
+from commsim.workload.frameworks import Framework
+from commsim.workload.layer import Experts, Layer
+from commsim.workload.operations import Matmul, Shape, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """`count` messages along a dimension of the layout; exposed: s of each that nothing hides."""
+
+    kind: str
+    message: Message
+    exposed: Seconds
+    count: float = 1.0
+
+
+NOTHING = Spent()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Forward or backward of one or more layers: s of compute by kind, messages; weight: s of the
+    products that nobody waits for (the weights' gradients)."""
+
+    spent: Spent = NOTHING
+    sent: tuple[Sent, ...] = ()
+    weight: Seconds = 0.0
+
+    @property
+    def exposed(self) -> Seconds:
+        """s that compute waits for messages."""
+        return sum(m.exposed * m.count for m in self.sent)
+
+    @property
+    def total(self) -> Seconds:
+        """s in all."""
+        return self.spent.total + self.exposed
+
+    def plus(self, other: Pass, times: int = 1) -> Pass:
+        """This and `times` the other."""
+        sent = other.sent
+        if times != 1:
+            sent = tuple(replace(m, count=m.count * times) for m in sent)
+        return Pass(
+            self.spent + other.spent * times, self.sent + sent, self.weight + other.weight * times
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all passes of a step share. values: the profile's constants for this device and
+    framework; narrow: products in 8 bit."""
+
+    shape: Shape
+    device: Device
+    values: Mapping[str, float]
+    framework: Framework
+    messages: Messages
+    hidden: int
+    narrow: bool
+    recompute: str
+    tp_overlap: bool
+    frozen: bool = False
+
+
+def forward(layer: Layer, s: Setting) -> Pass:
+    """One layer, forward."""
+    work = operations.forward(layer, s.hidden, s.shape)
+    sent = (*_tensor_forward(layer, work, s), *_experts(layer, s), *_context(work, s, False))
+    return Pass(seconds(work, s, backward=False), sent)
+
+
+def backward(layer: Layer, s: Setting, ahead: Pass) -> Pass:
+    """One layer, backward, with what it computes anew of its forward pass `ahead`."""
+    work = operations.forward(layer, s.hidden, s.shape)
+    back = operations.backward(work, s.frozen)
+    sent = (*_tensor_backward(layer, work, s), *_experts(layer, s), *_context(work, s, True))
+    weight = 0.0
+    if not s.frozen:
+        weight = _products(back.matmuls[1::2], s)
+    found = Pass(seconds(back, s, backward=True), sent, weight)
+    if s.recompute == "full":
+        return found.plus(ahead)
+    if s.recompute == "selective":
+        return found.plus(Pass(_selective(ahead.spent, s)))
+    return found
+
+
+def seconds(work: Work, s: Setting, backward: bool) -> Spent:
+    """What a piece of work takes here, s."""
+    return compute.seconds(
+        work, s.device, s.values, s.narrow, s.framework.fused_attention, backward
+    )
+
+
+def _selective(spent: Spent, s: Setting) -> Spent:
+    """What selective recompute repeats: Megatron the core of unfused attention; torchtitan and FSDP
+    every second product and all that is cheap."""
+    if s.framework.stack in ("torchtitan", "fsdp"):
+        return Spent(spent.products / 2, 0.0, spent.traffic, spent.kernels)
+    return Spent() if s.framework.fused_attention else Spent(attention=spent.attention)
+
+
+def _products(products: tuple[Matmul, ...], s: Setting) -> Seconds:
+    return sum(compute.product_seconds(p, s.device, s.values, s.narrow) for p in products)
+
+
+def _halves(layer: Layer, work: Work, s: Setting) -> Iterator[tuple[Seconds, Seconds]]:
+    """For each half of the layer that tensor parallelism surrounds with messages: s of its
+    column-parallel products and of its row-parallel one."""
+    split = len(work.matmuls)
+    if isinstance(layer.feed, Experts):
+        split -= 5 if layer.feed.shared_width else 3
+    elif layer.feed is not None:
+        split -= 2
+    if layer.attention is not None:
+        yield _products(work.matmuls[: split - 1], s), _products(work.matmuls[split - 1 : split], s)
+    if layer.feed is not None and not isinstance(layer.feed, Experts):
+        yield _products(work.matmuls[split:-1], s), _products(work.matmuls[-1:], s)
+
+
+def beside(message: Seconds, work: Seconds, s: Setting) -> Seconds:
+    """What shows of a message beside work, s: what outlasts it, and by what it slows the work."""
+    return max(0.0, message - work) + s.values["slowed"] * min(message, work)
+
+
+def _in_pieces(message: Seconds, work: Seconds, s: Setting) -> Seconds:
+    """The same, cut into tp pieces: the first one shows too."""
+    pieces = s.shape.tp
+    return message / pieces + beside(message * (1 - 1 / pieces), work, s)
+
+
+def _tensor_forward(layer: Layer, work: Work, s: Setting) -> Iterator[Sent]:
+    if s.shape.tp == 1:
+        return
+    nbytes = s.shape.tokens * s.hidden * s.shape.bytes
+    for first, last in _halves(layer, work, s):
+        if not s.shape.sequence_parallel:
+            m = s.messages.of("all_reduce", "tp", nbytes)
+            yield Sent("tp", m, m.duration)
+            continue
+        for operation, products in (("all_gather", first), ("reduce_scatter", last)):
+            m = s.messages.of(operation, "tp", nbytes)
+            yield Sent("tp", m, _in_pieces(m.duration, products, s) if s.tp_overlap else m.duration)
+
+
+def _tensor_backward(layer: Layer, work: Work, s: Setting) -> Iterator[Sent]:
+    if s.shape.tp == 1:
+        return
+    nbytes = s.shape.tokens * s.hidden * s.shape.bytes
+    for first, last in _halves(layer, work, s):
+        if not s.shape.sequence_parallel:
+            m = s.messages.of("all_reduce", "tp", nbytes)
+            hidden = s.framework.async_dgrad and not s.frozen
+            yield Sent("tp", m, beside(m.duration, first, s) if hidden else m.duration)
+            continue
+        gather = s.messages.of("all_gather", "tp", nbytes)
+        scatter = s.messages.of("reduce_scatter", "tp", nbytes)
+        shown = _in_pieces(gather.duration, last, s) if s.tp_overlap else gather.duration
+        yield Sent("tp", gather, shown)
+        if not s.frozen:  # the input again, for the weight's gradient
+            yield Sent("tp", gather, beside(gather.duration, first, s))
+        yield Sent("tp", scatter, beside(scatter.duration, 0.0 if s.frozen else first, s))
+
+
+def _experts(layer: Layer, s: Setting) -> Iterator[Sent]:
+    if not isinstance(layer.feed, Experts):
+        return
+    shape = s.shape
+    nbytes = shape.tokens / shape.tp * layer.feed.per_token * s.hidden * shape.bytes
+    if shape.ep > 1:
+        m = s.messages.of("all_to_all", "ep", nbytes)
+        yield Sent("ep", m, m.duration, 2)
+    if shape.etp > 1:
+        for operation in ("all_gather", "reduce_scatter"):
+            m = s.messages.of(operation, "etp", nbytes * shape.etp)
+            yield Sent("tp", m, m.duration)
+
+
+def _context(work: Work, s: Setting, backward: bool) -> Iterator[Sent]:
+    cp = s.shape.cp
+    if cp == 1:
+        return
+    for core in work.cores:
+        fused = s.framework.fused_attention
+        step = compute.core_seconds(core, s.device, s.values, fused, backward) / cp
+        width = core.kv_heads * (core.width + core.value)
+        nbytes = s.shape.tokens * width * s.shape.bytes * (1 + backward)  # and their gradients
+        m = s.messages.of("send_recv", "cp", nbytes)
+        yield Sent("cp", m, beside(m.duration, step, s), cp - 1)
