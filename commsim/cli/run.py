@@ -176,7 +176,10 @@ def show_ranks(found: Run) -> None:
     ranks = sorted(found.ranks(), key=lambda r: (-r.exposed, r.rank))
     print_table(
         "overlap" if len(ranks) <= SHOWN else f"overlap, {SHOWN} of {len(ranks)} ranks",
-        (">rank", ">duration", ">computing", ">communicating", ">exposed", ">of it waiting", ">overlapped"),
+        (
+            ">rank", ">duration", ">computing", ">communicating", ">exposed", ">of it waiting",
+            ">overlapped",
+        ),
         [
             (
                 str(r.rank), format_time(r.duration), format_time(r.computing),

@@ -7,17 +7,16 @@ about right by SHORTEST and the launch, large ones by their bound. Williams, Wat
 "Roofline: an insightful visual performance model", CACM 2009, 10.1145/1498765.1498785.
 """
 
+# mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from commsim.errors import UnknownNameError
@@ -119,6 +118,15 @@ class Kind:
     count_flops: Callable[..., int] | None
 
 
+def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among an op's arguments, those in lists too."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
 KINDS: dict[Any, Kind] = {}
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -144,7 +152,7 @@ def kind_of(func: Any) -> Kind:
     return kind
 
 
-class Kernels(TorchDispatchMode):
+class Kernels(private.DispatchMode):
     """Sees every op of a rank's thread: times it, and checks what it reads and writes."""
 
     def __init__(self, rank: Rank, compute: Compute) -> None:
@@ -177,7 +185,7 @@ class Kernels(TorchDispatchMode):
         return out
 
     def _duration(self, kind: Kind, args: Any, kwargs: Any, out: Any) -> Seconds:
-        tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, torch.Tensor)]
+        tensors = list(tensors_in((*args, *kwargs.values(), out)))
         if any(t.is_meta for t in tensors):
             return 0.0
         nbytes = sum(t.numel() * t.element_size() for t in tensors)
@@ -203,9 +211,7 @@ class Kernels(TorchDispatchMode):
         """Does the op touch memory that an operation under way reads or writes?"""
         for key, argument in (*enumerate(args), *kwargs.items()):
             writes = key in kind.written
-            for tensor in tree_leaves(argument):
-                if not isinstance(tensor, torch.Tensor):
-                    continue
+            for tensor in tensors_in((argument,)):
                 low, high = extent(tensor)
                 for begin, end, written, post, _ in self._rank.in_flight:
                     if low < end and begin < high and (written or writes):

@@ -71,7 +71,8 @@ def explain(situation: Situation) -> Failure | None:
     mismatched = [o for o in situation.incomplete if o.mismatched]
     mismatched += situation.mismatched_messages
     if mismatched:
-        causes = tuple(line for operation in mismatched for line in _disagreement(operation))
+        waiting = {id(blocked.post) for blocked in situation.blocked}
+        causes = tuple(line for each in mismatched for line in _disagreement(each, waiting))
         return Failure(kind="mismatch", title=_mismatch_title(mismatched), causes=causes, **common)
     if situation.blocked:
         cycle = _cycle({b.rank: b.waits_for for b in situation.blocked})
@@ -94,9 +95,9 @@ def _standings(situation: Situation) -> tuple[Standing, ...]:
         what = f"raised {raised.error} at {raised.where}" if raised.where else raised.error
         texts.setdefault(("raised", what, raised.where), []).append(raised.rank)
     for blocked in situation.blocked:
-        what = f"waits in {blocked.text} at {blocked.where}"
+        what = f"in {blocked.text} at {blocked.where}"
         if blocked.waits_for:
-            what += f" for {names_of(blocked.waits_for)}"
+            what += f", waiting for {names_of(blocked.waits_for)}"
         texts.setdefault(("blocked", what, blocked.where), []).append(blocked.rank)
     broken = {r.rank for r in situation.raised}
     ended = [rank for rank in situation.ended if rank not in broken]
@@ -125,16 +126,17 @@ def _mismatch_title(mismatched: Sequence[Operation]) -> str:
 FACTS = ("operation", "dtype", "size", "root", "reduction")
 
 
-def _disagreement(operation: Operation) -> list[str]:
+def _disagreement(operation: Operation, waiting: set[int]) -> list[str]:
     """Who calls what, most ranks first, and in what the calls differ."""
     by_call: dict[tuple[object, ...], list[Post]] = {}
     for post in operation.posts:
         key = (*post.call.signature, str(post.call), post.call.where)
         by_call.setdefault(key, []).append(post)
     sides = sorted(by_call.values(), key=lambda posts: (-len(posts), posts[0].call.rank))
-    lines = [
+    lines = [  # of those that do not wait in it, and so are not among the standings
         f"{names_of([p.call.rank for p in posts])}: {posts[0].call} at {posts[0].call.where}"
         for posts in sides
+        if not all(id(post) in waiting for post in posts)
     ]
     signatures = [posts[0].call.signature for posts in sides]
     differ = [
@@ -146,7 +148,10 @@ def _disagreement(operation: Operation) -> list[str]:
     if "operation" in differ:
         differ = ["operation"]
     if differ:
-        lines.append(f"they differ in {' and '.join(differ)}")
+        rule = "" if operation.is_message else (
+            ": the ranks of a group must call the same collectives in the same order"
+        )  # fmt: skip
+        lines.append(f"they differ in {' and '.join(differ)}{rule}")
     else:
         lines += _split_conflicts(operation)
     return lines

@@ -432,7 +432,7 @@ def _split(tensor: Tensor, sizes: Sequence[int] | None, n: int) -> list[Tensor]:
                     f"Split sizes doesn't match total dim 0 size: {list(sizes)} for {n} ranks and "
                     f"{tensor.shape[0]}"
                 )
-            return list(tensor.detach().split(list(sizes)))
+            return list(torch.split(tensor.detach(), list(sizes)))
         if tensor.shape[0] % n:
             raise RuntimeError(
                 f"Tensor's dim 0 does not divide equally across group size: {tensor.shape[0]} "

@@ -93,7 +93,7 @@ def _near(post: Post, situation: Situation) -> Iterator[str]:
         elif send.peer == recv.rank and recv.peer != send.rank:
             yield _pair(send, recv, f"the receiver expects it from rank {recv.peer}")
         elif recv.peer == send.rank and send.peer != recv.rank:
-            yield _pair(send, recv, f"it is sent to rank {send.peer} instead")
+            yield _pair(send, recv, f"it goes to rank {send.peer}")
     ended = set(situation.ended)
     if call.peer is not None and call.peer in ended:
         wanted = "receiving" if call.is_send else "sending"

@@ -29,6 +29,7 @@ class Isolated:
         self._folder = os.path.join(folder.resolve(), "")
         self._main = main
         self._imports = _Imports()
+        self._theirs: set[str] = set()
         self._generators = _Generators()
 
     def __enter__(self) -> Isolated:
@@ -59,12 +60,18 @@ class Isolated:
         state = rank.state
         state["environment"] = {name: os.environ.get(name, "") for name in state["environment"]}
         state["generators"] = self._generators.state()
-        state["modules"] = modules = {}
+        self._sort_imports()
+        state["modules"] = {
+            name: sys.modules.pop(name) for name in self._theirs if name in sys.modules
+        }
+
+    def _sort_imports(self) -> None:
+        """Which of the modules imported since are the user's."""
         for name in self._imports.seen:
-            module = sys.modules.get(name)
-            file = getattr(module, "__file__", None)
-            if module is not None and file and os.path.abspath(file).startswith(self._folder):
-                modules[name] = sys.modules.pop(name)
+            file = getattr(sys.modules.get(name), "__file__", None)
+            if file and os.path.abspath(file).startswith(self._folder):
+                self._theirs.add(name)
+        self._imports.seen.clear()
 
 
 class _Imports:

@@ -246,6 +246,5 @@ def _monitored_barrier(
     """dist.monitored_barrier for groups of any backend."""
     if group == private.NON_MEMBER:
         return
-    chosen = dist.group.WORLD if group is None else group
-    assert chosen is not None
+    chosen: Any = dist.group.WORLD if group is None else group
     chosen.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)

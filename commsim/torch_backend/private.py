@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch._subclasses import fake_tensor
 from torch.distributed import distributed_c10d as c10d
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 NAME = "commsim"  # of the backend
 TABLES = (
@@ -31,6 +31,7 @@ TABLES = (
 # Base classes, which torch's stubs describe for its own callers only.
 ProcessGroup: Any = dist.ProcessGroup
 Store: Any = _distributed_c10d.Store
+DispatchMode: Any = TorchDispatchMode
 Work: Any = _distributed_c10d.Work
 no_modes = _disable_current_modes
 FakeTensor = fake_tensor.FakeTensor

@@ -21,6 +21,7 @@ class Where:
         return f"{self.file}:{self.line}"
 
 
+DEFAULT_GROUP = "0"  # torch's name for the group of all ranks
 NOWHERE = Where(file="?", line=0)
 
 
@@ -35,7 +36,8 @@ class Group:
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.ranks[:8]))
         more = f", ... {self.ranks[-1]}" if len(self.ranks) > 8 else ""
-        return f"[{shown}{more}]"
+        name = "" if self.name in ("", DEFAULT_GROUP) else f" of group {self.name}"
+        return f"[{shown}{more}]{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,7 +150,7 @@ class Run:
     def notes(self) -> tuple[str, ...]:
         """What to know about these figures."""
         found = dict(self.world.notes)
-        for post in self.world.messages.unmet():
+        for post in self.world.messages.unmet() if self.failure is None else ():
             what = "sent" if post.call.is_send else "posted as a receive"
             found[f"{post.call} at {post.call.where} of rank {post.call.rank} was {what}, and "
                   f"never met its counterpart"] = None  # fmt: skip

@@ -20,7 +20,7 @@ HOST_LIBRARIES = ("gloo", "mpi")  # their wait() blocks the host, not a stream
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Rank:
-    """One rank of the script. steps: s, the end of each optimizer step.
+    """One rank of the script. steps: s, the end of each optimizer step. posts: all it called.
 
     state: what the process-wide tables of torch and Python hold for it while it runs.
     """
@@ -31,7 +31,7 @@ class Rank:
     world: World
     clock: Clock = field(default_factory=Clock)
     steps: list[Seconds] = field(default_factory=list)
-    calls: int = 0
+    posts: list[Post] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     in_flight: list[tuple[int, int, bool, Post, Any]] = field(default_factory=list)
     error: BaseException | None = None
@@ -93,8 +93,8 @@ class World:
     def post_collective(self, call: Call, buffers: object, move: Mover) -> Post:
         """Register one rank's part; the last rank's carries the operation out."""
         rank = self.ranks[call.rank]
-        rank.calls += 1
         post, complete = self.collectives.post(call, rank.clock.ready, buffers, move)
+        rank.posts.append(post)
         if complete:
             self._carry_out(post.operation)
         return post
@@ -102,10 +102,10 @@ class World:
     def post_message(self, call: Call, buffers: object, move: Mover, copy: Mover) -> Post:
         """Register a send or a receive. copy: puts a send's data aside, so that it can be done."""
         rank = self.ranks[call.rank]
-        rank.calls += 1
         if call.peer is not None and call.peer not in self.ranks:
             return self._send_away(call, rank.clock.ready, buffers, move)
         post, met = self.messages.post(call, rank.clock.ready, buffers, move)
+        rank.posts.append(post)
         if met:
             self._carry_out(post.operation)
         elif call.is_send and call.nbytes <= self.send_buffer and not post.operation.mismatched:
@@ -190,6 +190,7 @@ class World:
         operation = Operation(group=call.group, move=move)
         post = Post(call=call, ready=ready, buffers=buffers, operation=operation)
         operation.posts.append(post)
+        self.ranks[call.rank].posts.append(post)
         clock = self.ranks[call.rank].clock
         operation.start = max(
             ready, clock.queue_position(operation, call.is_send, not call.is_send)

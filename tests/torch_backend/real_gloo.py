@@ -1,0 +1,226 @@
+"""Runs scripts on real Gloo processes, recording what reaches their process groups.
+
+    python real_gloo.py NPROC OUT.json SCRIPT...
+
+One process imports torch and forks the ranks, so that the import is paid once. OUT.json gets, for
+each script, what it printed and, for each rank, its operations in order:
+[operation, bytes, dtype, ranks of the group, root or peer].
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import runpy
+import socket
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.distributed.pipelining
+import torch.distributed.tensor.parallel  # noqa: F401  # before the fork
+from torch.distributed import distributed_c10d as c10d
+
+RECORD: list[list[Any]] = []
+
+
+def size(tensors: Any) -> int:
+    if isinstance(tensors, torch.Tensor):
+        return tensors.numel() * tensors.element_size()
+    return sum(map(size, tensors))
+
+
+def dtype(tensors: Any) -> str:
+    while not isinstance(tensors, torch.Tensor):
+        tensors = tensors[0]
+    return str(tensors.dtype).removeprefix("torch.")
+
+
+class Recording(dist.ProcessGroup):
+    """A group in Python around a real ProcessGroupGloo."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options.group_rank, options.group_size)
+        self.ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+        self.inner = dist.ProcessGroupGloo(
+            options.store, options.group_rank, options.group_size, options.timeout
+        )
+        self._called = str(options.group_id)
+        self.bound_device_id = None
+
+    def getBackendName(self):
+        return "recording"
+
+    def setGroupName(self, name):
+        self._called = name
+
+    def getGroupName(self):
+        return self._called
+
+    def setGroupDesc(self, description):
+        pass
+
+    def getGroupDesc(self):
+        return ""
+
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+    _device_types = property(lambda self: [torch.device("cpu")])
+
+    def _get_backend(self, device):
+        return self.inner
+
+    def shutdown(self):
+        pass
+
+    def note(self, operation, nbytes, tensors, root=None):
+        root = None if root is None else self.ranks[root]
+        RECORD.append([operation, nbytes, dtype(tensors), self.ranks, root])
+
+    def allreduce(self, tensors, opts):
+        self.note("all_reduce", size(tensors), tensors)
+        return self.inner.allreduce(tensors, opts)
+
+    def broadcast(self, tensors, opts):
+        self.note("broadcast", size(tensors), tensors, opts.rootRank)
+        return self.inner.broadcast(tensors, opts)
+
+    def reduce(self, tensors, opts):
+        self.note("reduce", size(tensors), tensors, opts.rootRank)
+        return self.inner.reduce(tensors, opts)
+
+    def allgather(self, outputs, inputs, opts):
+        self.note("all_gather", size(outputs), inputs)
+        return self.inner.allgather(outputs, inputs, opts)
+
+    def all_gather_single(self, output, value, opts):
+        self.note("all_gather", size(output), value)
+        return self.inner._allgather_base(output, value, opts)
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts):
+        self.note("all_gather", size(outputs), inputs)
+        return self.inner.allgather_into_tensor_coalesced(outputs, inputs, opts)
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        self.note("reduce_scatter", size(inputs), inputs)
+        return self.inner.reduce_scatter(outputs, inputs, opts)
+
+    def reduce_scatter_single(self, output, value, opts):
+        self.note("reduce_scatter", size(value), value)
+        return self.inner._reduce_scatter_base(output, value, opts)
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
+        self.note("reduce_scatter", size(inputs), inputs)
+        return self.inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
+
+    def gather(self, outputs, inputs, opts):
+        self.note("gather", size(inputs) * len(self.ranks), inputs, opts.rootRank)
+        return self.inner.gather(outputs, inputs, opts)
+
+    def scatter(self, outputs, inputs, opts):
+        self.note("scatter", size(outputs) * len(self.ranks), outputs, opts.rootRank)
+        return self.inner.scatter(outputs, inputs, opts)
+
+    def all_to_all_single(self, output, value, output_splits, input_splits, opts):
+        self.note("all_to_all", size(value), value)
+        return self.inner.alltoall_base(output, value, output_splits, input_splits, opts)
+
+    def alltoall(self, outputs, inputs, opts):
+        self.note("all_to_all", size(inputs), inputs)
+        return self.inner.alltoall(outputs, inputs, opts)
+
+    def send(self, tensors, destination, tag):
+        self.note("send", size(tensors), tensors, destination)
+        return self.inner.send(tensors, destination, tag)
+
+    def recv(self, tensors, source, tag):
+        self.note("recv", size(tensors), tensors, source)
+        return self.inner.recv(tensors, source, tag)
+
+    def recv_anysource(self, tensors, tag):
+        self.note("recv", size(tensors), tensors)
+        return self.inner.recv_anysource(tensors, tag)
+
+    def barrier(self, opts):
+        RECORD.append(["barrier", 0, "uint8", self.ranks, None])
+        return self.inner.barrier(opts)
+
+    def monitored_barrier(self, timeout, wait_all_ranks=False):
+        RECORD.append(["barrier", 0, "uint8", self.ranks, None])
+        return self.inner.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+
+
+def install() -> None:
+    """Every group of this process is a recording one."""
+    dist.Backend.register_backend(
+        "recording", lambda options, _: Recording(options), extended_api=True, devices=["cpu"]
+    )
+    helper = c10d._new_process_group_helper
+
+    def recording(size, rank, ranks, wanted, store, name, **more):
+        more["backend_options"] = None
+        backend = dist.Backend("recording")
+        group, prefix = helper(size, rank, ranks, backend, store, name, **more)
+        if group is not c10d.GroupMember.NON_GROUP_MEMBER:
+            c10d._world.pg_map[group] = ("gloo", c10d._world.pg_map[group][1])
+        return group, prefix
+
+    c10d._new_process_group_helper = recording
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def rank_of(script: str, rank: int, n: int, port: int, folder: Path) -> None:
+    """What one forked rank does."""
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n),
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo",
+    )  # fmt: skip
+    torch.set_num_threads(1)
+    install()
+    sys.argv = [script]
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        runpy.run_path(script, run_name="__main__")
+    (folder / f"{rank}.json").write_text(json.dumps([printed.getvalue(), RECORD]))
+
+
+def run(script: str, n: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        folder, port = Path(name), free_port()
+        children = []
+        for rank in range(n):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    rank_of(script, rank, n, port, folder)
+                    code = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    sys.stderr.flush()
+                    os._exit(code)
+            children.append(child)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        assert codes == [0] * n, f"{script}: {codes}"
+        ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(n)]
+    return {"printed": "".join(p for p, _ in ranks), "ranks": [record for _, record in ranks]}
+
+
+if __name__ == "__main__":
+    _, nproc, out, *scripts = sys.argv
+    found = {script: run(script, int(nproc)) for script in scripts}
+    Path(out).write_text(json.dumps(found))
