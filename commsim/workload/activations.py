@@ -9,6 +9,7 @@ and sequence parallelism to its equations 2 and 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from commsim.workload.keeping import keeping
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer
@@ -36,17 +37,27 @@ def of_layer(layer: Layer, hidden: int, layout: Layout) -> LayerActivations:
     (Korthikanti et al., section 5); in fsdp and torchtitan what torchtitan's per-operator policy
     keeps: every second matrix product and the attention's output.
     """
-    tokens = layout.micro_batch * layout.seq_len / layout.cp
-    parts = _Parts(layer, hidden, layout)
-    inputs = 2 * parts.hidden
-    whole = parts.whole + parts.scores
-    kept = whole
+    sp = layout.tp if layout.sequence_parallel else 1
+    # Transformer Engine keeps the inputs of 8-bit products in 8 bits.
+    narrow = layout.dtype == "float8" and layout.framework in ("megatron", "nemo")
+    cut = _Cut(
+        hidden=hidden,
+        width=hidden / sp,
+        tp=layout.tp,
+        sp=sp,
+        operand=1.0 if narrow else 2.0,
+        keys=layout.seq_len if unfused(layout) else 0,
+    )
+    parts = _layer(layer, cut, layout)
+    inputs = 2.0 * cut.width
+    whole = kept = parts.whole + parts.scores
     if layout.recompute == "full":
         kept = inputs
     elif layout.recompute == "selective":
         kept = parts.whole
         if layout.framework in ("fsdp", "torchtitan"):
-            kept = min(kept, inputs + parts.attention_output + parts.alternate)
+            kept = min(kept, inputs + parts.output + parts.alternate)
+    tokens = layout.micro_batch * layout.seq_len / layout.cp
     scale = tokens * (2.0 if layout.dtype == "float32" else 1.0)
     return LayerActivations(
         kept=kept * scale, whole=whole * scale, gradients=parts.gradients * scale
@@ -59,7 +70,8 @@ def unfused(layout: Layout) -> bool:
     So in float16 and in Megatron-DeepSpeed, the code of the years before FlashAttention (Dao et
     al. 2022, arXiv:2205.14135).
     """
-    return layout.dtype == "float16" or layout.framework == "deepspeed"
+    megatron_deepspeed = layout.framework == "deepspeed" and layout.tp * layout.pp > 1
+    return layout.dtype == "float16" or megatron_deepspeed
 
 
 def in_flight(layout: Layout, stage: int) -> int:
@@ -84,62 +96,86 @@ def in_flight(layout: Layout, stage: int) -> int:
     return min(m * v, most)
 
 
-class _Parts:
-    """Bytes a token of everything a layer's backward reads, in 16-bit types."""
+class _Bytes(NamedTuple):
+    """Bytes a token in 16-bit types. whole: of all that a backward reads, but for the attention's
+    scores and their masks; output: of the attention; alternate: of every second product."""
 
-    def __init__(self, layer: Layer, hidden: int, layout: Layout) -> None:
-        tp, sp = layout.tp, layout.tp if layout.sequence_parallel else 1
-        old = unfused(layout)
-        # Transformer Engine keeps the inputs of 8-bit products in 8 bits.
-        narrow = layout.dtype == "float8" and layout.framework in ("megatron", "nemo")
-        self.operand = 1.0 if narrow else 2.0
-        self.hidden = hidden / sp
-        gathered = hidden if keeping(layout).gathers_inputs else self.hidden
-        masks = 2.0 * self.hidden if old else 0.0
-        self.scores = self.attention_output = self.alternate = 0.0
-        self.whole = self.gradients = 0.0
-        if layer.attention is not None:
-            self.whole += 2.0 * self.hidden + self.operand * gathered + masks / 2
-            self._attention(layer.attention, tp, sp, layout.seq_len if old else 0)
-        if layer.feed is not None:
-            self.whole += 2.0 * self.hidden + self.operand * gathered + masks / 2
-            self._feed(layer.feed, tp, sp, layout, hidden)
+    whole: float = 0.0
+    scores: float = 0.0
+    output: float = 0.0
+    alternate: float = 0.0
+    gradients: float = 0.0
 
-    def _attention(self, a: Attention, tp: int, sp: int, scored: int) -> None:
-        heads, kv_heads = a.heads / tp, max(1.0, a.kv_heads / tp)
-        queries, keys, values = heads * a.head_dim, kv_heads * a.head_dim, kv_heads * a.value_dim
-        outputs = heads * a.value_dim
-        ranks = 0.0
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """How a layout cuts activations. width: of the hidden state on one rank; operand: bytes of the
+    inputs of products; keys: whose scores are written to memory."""
+
+    hidden: int
+    width: float
+    tp: int
+    sp: int
+    operand: float
+    keys: int
+
+    def norm(self, layout: Layout) -> float:
+        """Input and output of a norm; and the mask of the dropout after what it leads to."""
+        gathered = self.hidden if keeping(layout).gathers_inputs else self.width
+        mask = self.width if self.keys else 0.0
+        return 2.0 * self.width + self.operand * gathered + mask
+
+    def attention(self, a: Attention) -> _Bytes:
+        """Queries, keys, values, output; scores: softmax, its mask and its masked result."""
+        heads, kv_heads = a.heads / self.tp, max(1.0, a.kv_heads / self.tp)
+        queries, output = heads * a.head_dim, heads * a.value_dim
+        keys, values, ranks = kv_heads * a.head_dim, kv_heads * a.value_dim, 0.0
         if a.kv_rank is not None:  # latent attention runs on keys and values of every head
-            keys, values = heads * a.head_dim, heads * a.value_dim
-            ranks = ((a.q_rank or 0) + a.kv_rank + a.rope_dim) / sp
-        self.attention_output = 2.0 * outputs
-        if not scored:
-            self.attention_output += 4.0 * heads  # each row's log-sum-exp
-        self.whole += 2.0 * (queries + keys + values + ranks) + self.attention_output
-        self.whole += (self.operand - 2.0) * outputs
-        self.alternate += 2.0 * (queries + values)
-        # softmax, its mask and its masked result: 5 bytes a score
-        self.scores = 5.0 * scored * heads
-        self.gradients = 2.0 * (queries + keys + values + outputs) + 4.0 * scored * heads
+            keys, values = queries, output
+            ranks = ((a.q_rank or 0) + a.kv_rank + a.rope_dim) / self.sp
+        row_sums = 0.0 if self.keys else 4.0 * heads  # each row's log-sum-exp, where fused
+        return _Bytes(
+            whole=2.0 * (queries + keys + values + ranks) + self.operand * output + row_sums,
+            scores=5.0 * self.keys * heads,
+            output=2.0 * output + row_sums,
+            alternate=2.0 * (queries + values),
+            gradients=2.0 * (queries + keys + values + output) + 4.0 * self.keys * heads,
+        )
 
-    def _feed(
-        self, feed: FeedForward | Experts, tp: int, sp: int, layout: Layout, hidden: int
-    ) -> None:
-        if isinstance(feed, Experts):
-            # Copies of a token on this rank, of all the tokens of its tensor-parallel group.
-            copies = (IMBALANCE if layout.ep > 1 else 1.0) * feed.per_token * layout.expert_tp / tp
-            self._matrices(copies * feed.width / layout.expert_tp, feed.gated)
-            # each goes in, and comes out to be weighted and summed
-            self.whole += copies * (self.operand + 2.0) * hidden
-            self.whole += 4.0 * feed.count / sp
-            self._matrices(feed.shared_width / tp, feed.gated)
-        else:
-            self._matrices(feed.width / tp, feed.gated)
-
-    def _matrices(self, width: float, gated: bool) -> None:
+    def feed(self, feed: FeedForward | Experts, layout: Layout) -> _Bytes:
         """Inputs of the activation function and of the last matrix."""
+        if isinstance(feed, FeedForward):
+            return self._matrices(feed.width / self.tp, feed.gated)
+        # Copies of a token on this rank, of all the tokens of its tensor-parallel group.
+        share = IMBALANCE if layout.ep > 1 else 1.0
+        copies = share * feed.per_token * layout.expert_tp / self.tp
+        routed = self._matrices(copies * feed.width / layout.expert_tp, feed.gated)
+        shared = self._matrices(feed.shared_width / self.tp, feed.gated)
+        # Each copy goes in, and comes out to be weighted and summed; and the router's scores.
+        moved = copies * (self.operand + 2.0) * self.hidden + 4.0 * feed.count / self.sp
+        return _Bytes(
+            whole=routed.whole + shared.whole + moved,
+            alternate=routed.alternate + shared.alternate + copies * 2.0 * self.hidden,
+            gradients=routed.gradients,
+        )
+
+    def _matrices(self, width: float, gated: bool) -> _Bytes:
         inputs = 2.0 * width * (2 if gated else 1)
-        self.whole += inputs + self.operand * width
-        self.alternate += 2.0 * (width + self.hidden)
-        self.gradients = max(self.gradients, inputs + 2.0 * width + 4.0 * self.hidden)
+        return _Bytes(
+            whole=inputs + self.operand * width,
+            alternate=2.0 * (width + self.width),
+            gradients=inputs + 2.0 * width + 4.0 * self.width,
+        )
+
+
+def _layer(layer: Layer, cut: _Cut, layout: Layout) -> _Bytes:
+    attention = cut.attention(layer.attention) if layer.attention is not None else _Bytes()
+    feed = cut.feed(layer.feed, layout) if layer.feed is not None else _Bytes()
+    both = layer.attention is not None and layer.feed is not None and not layer.parallel
+    return _Bytes(
+        whole=attention.whole + feed.whole + (2 if both else 1) * cut.norm(layout),
+        scores=attention.scores,
+        output=attention.output,
+        alternate=attention.alternate + feed.alternate,
+        gradients=max(attention.gradients, feed.gradients),
+    )

@@ -59,11 +59,9 @@ _KEEPING = {
     "nemo": replace(_MEGATRON, gradient=2),
     # 2 + 2 + 12 bytes (Rajbhandari et al., SC'20, arXiv:1910.02054, section 3.1). The step casts
     # the owned gradients to fp32 in one flat tensor, from one in fp16; two buckets of 5e8 elements
-    # (reduce, all-gather); at most 1e9 parameters live in stage 3 (docs: ZeRO, the defaults). Its
-    # pipeline holds outputs as well, its groups stand beside Megatron's.
+    # (reduce, all-gather); at most 1e9 parameters live in stage 3 (docs: ZeRO, the defaults).
     "deepspeed": Keeping(
-        gradient=2, step=6, flat=6, gathered=2, live=1e9, outputs=True, besides=2 * 5e8 * 2,
-        groups=2, shows="device",
+        gradient=2, step=6, flat=6, gathered=2, live=1e9, logits=14, besides=2 * 5e8 * 2,
     ),
     # The model in 16 bit: weights, moments, and foreach's temporaries in the step; several
     # micro-batches are summed in fp32 (reduce_dtype), unsharded as in no_sync. Logits: 16-bit, and
@@ -73,7 +71,7 @@ _KEEPING = {
         logits=6, vocab_parallel=False, gathers_inputs=True,
     ),
     # fp32 shards, gathered in bf16. Logits and their gradient in bf16; log-softmax, its gradient
-    # and the logits' gradient in fp32: train.py with an eager loss, before it was compiled in 2025.
+    # and the logits' gradient in fp32: an eager cross-entropy, as before it was compiled in 2025.
     "torchtitan": Keeping(
         weight=4, optimizer=8, resident=False, gathered=2, reduced=4, logits=14,
         gathers_inputs=True, shows="reserved",
@@ -90,15 +88,19 @@ def keeping(layout: Layout) -> Keeping:
     """What the layout's framework keeps under that layout."""
     return _keeping(
         layout.framework, layout.dtype, layout.zero_stage,
-        layout.tp, layout.dp > 1, layout.world == 1,
+        layout.tp, layout.pp, layout.dp > 1, layout.world == 1,
     )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def _keeping(
-    framework: str, dtype: str, zero_stage: int, tp: int, replicated: bool, alone: bool
+    framework: str, dtype: str, zero_stage: int, tp: int, pp: int, replicated: bool, alone: bool
 ) -> Keeping:
     found = _KEEPING[framework]
+    if framework == "deepspeed" and tp * pp > 1:
+        # Megatron-DeepSpeed: Megatron's loss; the pipeline holds outputs as well; its groups stand
+        # beside Megatron's; its users watched nvidia-smi.
+        found = replace(found, logits=10, outputs=True, groups=2, shows="device")
     if framework == "deepspeed" and dtype == "bfloat16" and zero_stage == 1:
         # BF16_Optimizer: gradients summed in whole fp32 buffers, each tensor cast on its way there.
         found = replace(found, gradient=6, step=0, flat=0, cast=4)

@@ -155,17 +155,18 @@ class Memory:
         }
 
 
-def memory(model: Model, cluster: Cluster, layout: Layout) -> Memory:
+def memory(model: Model, cluster: Cluster, layout: Layout, kept: Keeping | None = None) -> Memory:
     """Bytes of memory that training takes on every rank.
 
     The most of three moments: after the forward pass, parameters + optimizer + gradients kept +
     activations of the micro-batches in flight + logits; in the backward pass, all gradients and one
     layer at work; in the step, the optimizer's temporaries. Sizes of states: Rajbhandari et al.,
     SC'20, arXiv:1910.02054; of activations: Korthikanti et al. 2022, arXiv:2205.05198; what each
-    framework adds: keeping.py. Neglected: what a kernel allocates for itself, offloading.
-    The layout is taken as valid (validity.check).
+    framework adds: keeping.py. kept: what a trainer of one's own keeps (None: what the layout's
+    framework does). Neglected: what kernels allocate for themselves, offloading. The layout is
+    taken as valid (validity.check).
     """
-    kept = keeping(layout)
+    kept = keeping(layout) if kept is None else kept
     found = _memory(model, cluster, layout, kept)
     if kept.accumulated and layout.micro_batches > 1 and not found.fits:
         note = "gradients are reduced after each micro-batch: unsharded they would not fit"

@@ -1,0 +1,131 @@
+"""Activations against the equations of Korthikanti et al. 2022, and in flight against the played
+schedules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from commsim.workload.activations import IMBALANCE, in_flight, of_layer
+from commsim.workload.layer import Attention, Experts, FeedForward, Layer
+from commsim.workload.layout import Layout
+from commsim.workload.pipeline import order, play
+
+# A GPT-3 layer, trained in float16: s = 2048, b = 4, h = 12288, a = 96.
+S, B, H, A = 2048, 4, 12288, 96
+SBH = S * B * H
+GPT = Layer(
+    attention=Attention(heads=A, kv_heads=A, head_dim=H // A, value_dim=H // A),
+    feed=FeedForward(width=4 * H, gated=False),
+)
+OLD = Layout(
+    dtype="float16", micro_batch=B, global_batch=B, seq_len=S, sequence_parallel=False, zero_stage=0
+)
+
+
+def test_equation_1() -> None:
+    """s b h (34 + 5 a s / h)."""
+    assert of_layer(GPT, H, OLD).kept == pytest.approx(SBH * (34 + 5 * A * S / H))
+
+
+def test_equation_2_tensor_parallelism() -> None:
+    """s b h (10 + 24 / t + 5 a s / (h t))."""
+    found = of_layer(GPT, H, replace(OLD, tp=8)).kept
+    assert found == pytest.approx(SBH * (10 + 24 / 8 + 5 * A * S / (8 * H)))
+
+
+def test_equation_4_sequence_parallelism() -> None:
+    """s b h / t (34 + 5 a s / h)."""
+    found = of_layer(GPT, H, replace(OLD, tp=8, sequence_parallel=True)).kept
+    assert found == pytest.approx(SBH / 8 * (34 + 5 * A * S / H))
+
+
+def test_equation_6_selective_recomputation() -> None:
+    """34 s b h / t; one layer at work still has its scores."""
+    layout = replace(OLD, tp=8, sequence_parallel=True, recompute="selective")
+    found = of_layer(GPT, H, layout)
+    assert found.kept == pytest.approx(34 * SBH / 8)
+    assert found.whole == pytest.approx(SBH / 8 * (34 + 5 * A * S / H))
+
+
+def test_full_recomputation_keeps_the_input() -> None:
+    assert of_layer(GPT, H, replace(OLD, recompute="full")).kept == 2 * SBH
+
+
+def test_fused_attention_keeps_no_scores_and_no_masks() -> None:
+    """34 - 2 bytes of masks, and four of a row's sum for each head."""
+    found = of_layer(GPT, H, replace(OLD, dtype="bfloat16")).kept
+    assert found == pytest.approx(32 * SBH + 4 * A * S * B)
+
+
+def test_context_parallelism_shares_the_tokens() -> None:
+    one, two = (of_layer(GPT, H, replace(OLD, dtype="bfloat16", cp=cp)).kept for cp in (1, 2))
+    assert two == one / 2
+
+
+def test_gated_and_grouped() -> None:
+    """Llama 3 8B, in h = 4096: norms 8, queries 2, keys and values 1, output 2, widths 3 x 7."""
+    h = 4096
+    layer = Layer(
+        attention=Attention(heads=32, kv_heads=8, head_dim=128, value_dim=128),
+        feed=FeedForward(width=14336, gated=True),
+    )
+    layout = Layout(micro_batch=1, seq_len=8192)
+    assert of_layer(layer, h, layout).kept == pytest.approx(8192 * (34 * h + 4 * 32))
+
+
+def test_torchtitan_keeps_every_second_product() -> None:
+    """Input, attention's output, q, v, gate and down: 2 (1 + 1 + 1 + 1/4 + 3.5 + 1) h bytes."""
+    h = 4096
+    layer = Layer(
+        attention=Attention(heads=32, kv_heads=8, head_dim=128, value_dim=128),
+        feed=FeedForward(width=14336, gated=True),
+    )
+    layout = Layout(seq_len=8192, framework="torchtitan", recompute="selective", zero_stage=3)
+    assert of_layer(layer, h, layout).kept == pytest.approx(8192 * (15.5 * h + 4 * 32))
+
+
+def test_experts_keep_copies_of_their_tokens() -> None:
+    """Mixtral's experts, 2 a token: 2 x (in + out) 2 h, 2 x 3 x 2 f, and 8 router scores."""
+    h, f = 4096, 14336
+    dense = Layer(
+        attention=Attention(heads=32, kv_heads=8, head_dim=128, value_dim=128),
+        feed=FeedForward(width=f, gated=True),
+    )
+    sparse = replace(dense, feed=Experts(count=8, per_token=2, width=f))
+    layout = Layout(seq_len=4096)
+    more = of_layer(sparse, h, layout).kept - of_layer(dense, h, layout).kept
+    assert more == pytest.approx(4096 * (8 * h + 6 * f + 4 * 8))
+    spread = of_layer(sparse, h, replace(layout, dp=8, ep=8, etp=1)).kept
+    assert spread - of_layer(sparse, h, layout).kept == pytest.approx(
+        (IMBALANCE - 1) * 4096 * (8 * h + 12 * f)
+    )
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize(("pp", "m"), [(2, 1), (4, 8), (4, 2), (8, 16)])
+def test_in_flight_as_played(schedule: str, pp: int, m: int) -> None:
+    layout = Layout(pp=pp, global_batch=m, schedule=schedule)
+    played = play(order(schedule, pp, m), 1.0, 2.0)
+    assert [in_flight(layout, i) for i in range(pp)] == list(played.in_flight)
+
+
+@pytest.mark.parametrize(("pp", "v", "m"), [(4, 2, 8), (4, 3, 4), (8, 4, 32), (2, 5, 2)])
+def test_in_flight_of_interleaved_stages(pp: int, v: int, m: int) -> None:
+    layout = Layout(pp=pp, interleave=v, global_batch=m)
+    played = play(order("1f1b", pp, m, v), 1.0, 2.0)
+    assert [in_flight(layout, i) for i in range(pp)] == list(played.in_flight)
+
+
+def test_interleaving_costs_memory() -> None:
+    """Korthikanti et al., section 4.2.3: the first stage keeps L (1 + (p - 1) / (p v)) layers."""
+    p, v = 8, 4
+    layout = Layout(pp=p, interleave=v, global_batch=64)
+    assert in_flight(layout, 0) / v == pytest.approx(p * (1 + (p - 1) / (p * v)))
+
+
+def test_in_flight_of_the_papers() -> None:
+    assert in_flight(Layout(pp=8, global_batch=20, schedule="dualpipe"), 0) == 9  # p + 1
+    assert in_flight(Layout(pp=8, global_batch=64, schedule="zero_bubble"), 7) == 8  # p
+    assert in_flight(Layout(pp=1, global_batch=64), 0) == 1
