@@ -74,8 +74,10 @@ def unfused(layout: Layout) -> bool:
     return layout.dtype == "float16" or megatron_deepspeed
 
 
-def in_flight(layout: Layout, stage: int) -> int:
+def in_flight(layout: Layout, stage: int, buffered: int = 0) -> int:
     """Micro-batches times chunks whose activations a stage holds at most.
+
+    buffered: so many more for each of the pipeline's stages.
 
     1F1B: min(m, p - i) (Narayanan et al., SOSP 2019, doi:10.1145/3341301.3359646); interleaved, v
     chunks: 2 (p - i - 1) + (v - 1) p + 1 (Megatron's warm-up and one more); GPipe: m v; ZB-H1: p on
@@ -93,7 +95,7 @@ def in_flight(layout: Layout, stage: int) -> int:
     most = (after if v == 1 else 2 * after + (v - 1) * p) + 1
     if layout.schedule == "zero_bubble":
         most = max(most, p * v)
-    return min(m * v, most)
+    return min(m * v, most + buffered * p)
 
 
 class _Bytes(NamedTuple):

@@ -23,7 +23,8 @@ class Keeping:
     tensor, in another type for a moment. gathered: of a weight collected from its shards, `live` of
     them at most; reduced: of a gradient on its way to its shards. logits: of an element;
     vocab_parallel: does tensor parallelism cut them. gathers_inputs: are the inputs of column-cut
-    products kept whole under sequence parallelism. outputs: is a pipeline stage's output kept too.
+    products kept whole under sequence parallelism. outputs: is a pipeline stage's output kept too;
+    buffered: micro-batches for each stage of the pipeline that wait besides those of the schedule.
     besides: buffers of a fixed size, bytes. groups: communicators for each kind of group.
     shows: the figure that the framework's users see: "allocated", "reserved", or "device".
     """
@@ -43,6 +44,7 @@ class Keeping:
     vocab_parallel: bool = True
     gathers_inputs: bool = False
     outputs: bool = False
+    buffered: int = 0
     besides: float = 0
     groups: int = 1
     margin: float = MARGIN
@@ -78,9 +80,12 @@ _KEEPING = {
     ),
     # torch.amp: all in fp32.
     "ddp": Keeping(weight=4, optimizer=8, shows="reserved"),
-    # fp32 and 16-bit copies of the weights; memory planned ahead, without an allocator's margin.
-    # Measured on OneFlow's runs.
-    "other": Keeping(weight=6, optimizer=8, gathered=2, logits=6, margin=0, shows="device"),
+    # fp32 and 16-bit copies of the weights; memory planned ahead, without an allocator's margin; a
+    # pipeline with two buffers for each of its stages between forward and backward. Measured on
+    # OneFlow's runs.
+    "other": Keeping(
+        weight=6, optimizer=8, gathered=2, logits=6, buffered=2, margin=0, shows="device",
+    ),
 }  # fmt: skip
 
 
@@ -112,6 +117,8 @@ def _keeping(
         found = replace(found, logits=found.logits + 4)
     elif framework == "ddp" and replicated:  # buckets beside the gradients
         found = replace(found, gradient=found.gradient + 4)
+    elif framework == "other" and replicated:  # gradients fused in 16 bit, before they are reduced
+        found = replace(found, gradient=found.gradient + 2)
     return _wide(found) if dtype == "float32" else found
 
 

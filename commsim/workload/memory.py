@@ -184,7 +184,8 @@ def _memory(model: Model, cluster: Cluster, layout: Layout, kept: Keeping) -> Me
     found = []
     for stage, kind in enumerate(which):
         holdings = held[kind]
-        moment, allocated = _most(holdings, in_flight(layout, stage) * holdings.per_flight)
+        flying = in_flight(layout, stage, kept.buffered)
+        moment, allocated = _most(holdings, flying * holdings.per_flight)
         found.append(
             StageMemory(
                 stage=stage,

@@ -4,6 +4,7 @@ schedules."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -129,3 +130,40 @@ def test_in_flight_of_the_papers() -> None:
     assert in_flight(Layout(pp=8, global_batch=20, schedule="dualpipe"), 0) == 9  # p + 1
     assert in_flight(Layout(pp=8, global_batch=64, schedule="zero_bubble"), 7) == 8  # p
     assert in_flight(Layout(pp=1, global_batch=64), 0) == 1
+
+
+def test_as_torch_saves_it() -> None:
+    """What autograd saves of a GPT layer with fused attention, beside the norms' means and
+    deviations (two numbers a token and norm)."""
+    torch = pytest.importorskip("torch")
+    heads, hidden, tokens = 4, 256, 2 * 128
+    linear = {
+        name: torch.nn.Linear(inputs, outputs, bias=False).bfloat16()
+        for name, inputs, outputs in (
+            ("q", hidden, hidden), ("k", hidden, hidden), ("v", hidden, hidden),
+            ("o", hidden, hidden), ("up", hidden, 4 * hidden), ("down", 4 * hidden, hidden),
+        )
+    }  # fmt: skip
+    norms = [torch.nn.LayerNorm(hidden).bfloat16() for _ in range(2)]
+    own = {p.data_ptr() for module in (*linear.values(), *norms) for p in module.parameters()}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    x = torch.randn(2, 128, hidden, dtype=torch.bfloat16, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = norms[0](x)
+        q, k, v = (linear[n](y).view(2, 128, heads, -1).transpose(1, 2) for n in "qkv")
+        z = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        z = x + linear["o"](z.transpose(1, 2).reshape(2, 128, hidden))
+        z = z + linear["down"](torch.nn.functional.gelu(linear["up"](norms[1](z))))
+    layer = Layer(
+        attention=Attention(heads=heads, kv_heads=heads, head_dim=64, value_dim=64),
+        feed=FeedForward(width=4 * hidden, gated=False),
+    )
+    found = of_layer(layer, hidden, Layout(micro_batch=2, seq_len=128)).kept
+    assert sum(saved.values()) == found + 2 * 2 * 2 * tokens
