@@ -28,7 +28,7 @@ from commsim.measure.run import measure as carry_out
 from commsim.report.nccl_tests import sizes
 from commsim.units import parse_size, parse_time
 
-CUT_SHORT = 3
+WRONG, CUT_SHORT = 1, 3
 DEFAULT_GEMM: Gemm = (4096, 4096, 4096)
 DEFAULT_GEMM_CPU: Gemm = (512, 512, 512)
 
@@ -130,8 +130,8 @@ def measure(
 
     Under a launcher: torchrun --nproc-per-node 8 -m commsim.measure all_reduce -b 8 -e 8G
 
-    Exit codes: 0 ok, 2 bad input, 3 cut short (a rank died or hung, the disk is full), 130 Ctrl-C.
-    What was measured before is in the file.
+    Exit codes: 0 ok, 2 bad input, 1 wrong results, 3 cut short (a rank died or hung, the disk is
+    full), 130 Ctrl-C. What was measured before is in the file.
     """
     name = _backend(backend)
     alone = op is None and compute
@@ -142,7 +142,11 @@ def measure(
         timeout=parse_time(timeout),
     )  # fmt: skip
     at = launched(nproc)
-    n_ranks = at.n_ranks if at is not None else nproc or (1 if alone else _devices(name))
+    n_ranks = (
+        at.n_ranks
+        if at is not None
+        else (nproc if nproc is not None else 1 if alone else _devices(name))
+    )
     if n_ranks < 1:
         raise MeasureError(f"--nproc: expected 1 rank or more, got {n_ranks}")
     products = tuple(map(_gemm, gemm or ()))
@@ -193,6 +197,10 @@ def measure(
         ) if reads else None  # fmt: skip
         try:
             carry_out(plan, at, reporter)
+        except KeyboardInterrupt:
+            if journal is not None:
+                _say(f"{output}: interrupted; the {journal.kept} lines so far are kept")
+            raise
         except BrokenRunError as error:
             for line in str(error).splitlines():
                 _say(line)
@@ -200,6 +208,8 @@ def measure(
         finally:
             if json and reporter is not None:
                 print_json({"run": reporter.header, "records": reporter.records})
+    if reporter is not None and any(record.get("wrong") for record in reporter.records):
+        return WRONG
     return 0
 
 

@@ -27,10 +27,11 @@ from commsim.measure.backend import missing
 from commsim.measure.channel import Receiver
 from commsim.measure.plan import Plan
 from commsim.measure.reporter import Reporter
-from commsim.units import format_time
+from commsim.units import Seconds, format_time
 
 TICK = 0.05  # s between looks at the processes
 GRACE = 1.0  # s for the others to fall, so that it shows who fell first
+START = 120.0  # s for all ranks to find each other, if --timeout is less
 LEAVE = 10.0  # s for the ranks to end after the last result
 SHOWN = 8  # last lines of a rank's stderr
 OTHERS = re.compile(r"(PMI|PMIX|OMPI|PRTE|MPI_LOCAL|HYD)_?\w*|RANK|WORLD_SIZE|LOCAL_RANK|"
@@ -60,7 +61,7 @@ def _start(plan: Plan, folder: Path) -> list[subprocess.Popen[bytes]]:
     env = environment(os.environ, plan.n_ranks)
     if plan.settings.backend == "mpi":
         command = [*mpiexec(plan.n_ranks), *worker]
-        return [_process(command, env, folder / "mpiexec.err")]
+        return [_process(command, env, folder / "mpiexec.err", told=True)]
     port = _free_port()
     return [
         _process(worker, env | torchrun(rank, plan, port), folder / f"rank{rank}.err")
@@ -68,10 +69,13 @@ def _start(plan: Plan, folder: Path) -> list[subprocess.Popen[bytes]]:
     ]
 
 
-def _process(command: list[str], env: dict[str, str], errors: Path) -> subprocess.Popen[bytes]:
+def _process(
+    command: list[str], env: dict[str, str], errors: Path, told: bool = False
+) -> subprocess.Popen[bytes]:
+    """stderr goes to a file; so does, if `told`, stdout, else to our stderr (NCCL_DEBUG)."""
     with errors.open("ab") as file:
         return subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=2, stderr=file,
+            command, env=env, stdin=subprocess.DEVNULL, stdout=file if told else 2, stderr=file,
             start_new_session=True,
         )  # fmt: skip
 
@@ -124,12 +128,13 @@ def _watch(
 ) -> None:
     """Passes on what comes until the end, or until a rank falls or nothing comes for too long."""
     heard = monotonic()
+    patience = max(START, plan.settings.timeout)
     ended = False
     while True:
         select.select([receiver], [], [], TICK)
         fallen = [rank for rank, process in enumerate(ranks) if process.poll() not in (None, 0)]
         for message in receiver.messages():
-            heard = monotonic()
+            heard, patience = monotonic(), plan.settings.timeout
             ended = ended or "end" in message
             _pass_on(message, reporter)
         gone = all(process.poll() is not None for process in ranks)
@@ -140,8 +145,8 @@ def _watch(
             raise _fall(plan, folder, ranks, fallen)
         if gone and not ended:
             raise BrokenRunError("the ranks ended before everything was measured")
-        if not ended and monotonic() - heard > plan.settings.timeout:
-            raise _hang(plan, folder)
+        if not ended and monotonic() - heard > patience:
+            raise _hang(plan, folder, patience)
 
 
 def _pass_on(message: dict[str, Any], reporter: Reporter) -> None:
@@ -169,18 +174,18 @@ def _fall(
 def _mpi_fall(folder: Path, last: dict[int, list[str]], code: int) -> BrokenRunError:
     """mpiexec ends all ranks with one: who it was, from its own report or that one's words."""
     words = _last_words(folder / "mpiexec.err", 40)
-    found = re.search(r"\bRANK (\d+) PID|\brank (\d+) ", "\n".join(words))
-    speaking = [rank for rank, said in last.items() if said]
-    exit_code = re.search(r"EXIT CODE: (\d+)", "\n".join(words))
-    if exit_code is not None and 0 < int(exit_code[1]) < 32:
-        code = -int(exit_code[1])  # MPICH reports the signal as it is
-    if speaking and code > 0:
-        return BrokenRunError(_told(speaking[0], ended(code), last[speaking[0]]))
-    if found is not None:
-        rank = int(found[1] or found[2])
-        return BrokenRunError(_told(rank, ended(code), last.get(rank, [])))
+    said = "\n".join(words)
+    pid = re.search(r"\bPID (\d+) RUNNING AT", said)
+    pids = {_pid(folder / f"rank{rank}.pid"): rank for rank in last}
+    killed = re.search(r"\(signal (\d+)\)", said)
+    how = ended(-int(killed[1]) if killed else code)
+    rank = pids.get(int(pid[1])) if pid else None
+    if rank is None:
+        rank = next((rank for rank, lines in last.items() if lines), None)
+    if rank is not None:
+        return BrokenRunError(_told(rank, how, last[rank]))
     shown = [line for line in words if line.strip(" =")][-SHOWN:]
-    return BrokenRunError("\n".join([f"mpiexec {ended(code)}", *(f"  {line}" for line in shown)]))
+    return BrokenRunError("\n".join([f"mpiexec {how}", *(f"  {line}" for line in shown)]))
 
 
 def _told(rank: int, how: str, words: list[str]) -> str:
@@ -199,7 +204,7 @@ def ended(code: int) -> str:
     return f"died with exit code {code}"
 
 
-def _hang(plan: Plan, folder: Path) -> BrokenRunError:
+def _hang(plan: Plan, folder: Path, patience: Seconds) -> BrokenRunError:
     """Where every rank stands when nothing comes any more."""
     pids = {rank: _pid(folder / f"rank{rank}.pid") for rank in range(plan.n_ranks)}
     for pid in pids.values():
@@ -209,10 +214,12 @@ def _hang(plan: Plan, folder: Path) -> BrokenRunError:
             except OSError:
                 continue
     sleep(GRACE)
-    lines = [f"no progress for {format_time(plan.settings.timeout)} (--timeout)"]
+    lines = [f"no progress for {format_time(patience)} (--timeout); where the ranks are:"]
     for rank in pids:
         at = [w for w in _last_words(folder / f"rank{rank}.err", 60) if w.startswith("  File")]
-        lines.append(f"  rank {rank}: {at[0].strip() if at else 'nowhere in Python'}")
+        lines.append(
+            f"  rank {rank}: {at[0].strip() if at else 'does not answer: stopped, or inside a library'}"
+        )
     return BrokenRunError("\n".join(lines))
 
 

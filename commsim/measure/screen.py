@@ -42,8 +42,8 @@ def head(step: Step) -> list[str]:
     """The names and units of the columns of a step's kind."""
     if step.kind == "gemm":
         return [f"#{'m':>8}{'n':>9}{'k':>9}  {'dtype':<14}{'time':>10}{'quartiles':>22}"
-                f"{'rate':>12}",
-                f"#{'':42}{'(us)':>10}{'(us)':>22}{'(TFLOP/s)':>12}"]  # fmt: skip
+                f"{'host':>10}{'rate':>12}",
+                f"#{'':42}{'(us)':>10}{'(us)':>22}{'(us)':>10}{'(TFLOP/s)':>12}"]  # fmt: skip
     if step.kind == "interference":
         return [f"#{'size':>11}  {'what':<30}{'alone':>11}{'together':>11}{'slowdown':>10}",
                 f"#{'(B)':>11}{'':32}{'(us)':>11}{'(us)':>11}"]  # fmt: skip
@@ -137,7 +137,7 @@ def _gemm(record: Record) -> str:
     return (
         f"{record['m']:>9}{record['n']:>9}{record['k']:>9}  {record['dtype']:<14}"
         f"{short(record['duration_s'] * 1e6):>10}{f'{low} .. {high}':>22}"
-        f"{record['flops_per_s'] / 1e12:>12.3f}"
+        f"{short(record['host_s'] * 1e6):>10}{record['flops_per_s'] / 1e12:>12.4f}"
     )
 
 

@@ -40,10 +40,11 @@ class Session:
         self.device = backend.device
         self.settings = settings
         self.hosts: list[str] = backend.everyone(identity())
-        self.sharers = self.hosts.count(identity())
+        # ranks that take their buffers from one memory
+        on_gpu = self.device.kind == "cuda"
+        self.sharers = 1 if on_gpu else self.hosts.count(identity())
         apart, self.clock_error = offset(backend, self.hosts)
         self.line = StartLine(backend, apart)
-        on_gpu = self.device.kind == "cuda"
         self.loops = settings.timing == "loop" or (on_gpu and not settings.timing)
         self._groups: dict[tuple[tuple[int, ...], int], Any] = {}
 

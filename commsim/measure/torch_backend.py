@@ -27,7 +27,7 @@ REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sca
 
 
 class TorchBackend(Backend):
-    """moves: the dtypes that the library knows; others travel as bytes."""
+    """moves: the dtypes that the library knows; others travel as bytes. gpu: the rank's own."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class TorchBackend(Backend):
         device: Device,
         moves: frozenset[str],
         versions: dict[str, str],
+        gpu: int | None = None,
     ) -> None:
         host, port = place.address
         if not host:
@@ -52,7 +53,7 @@ class TorchBackend(Backend):
         self._versions = versions
         dist.init_process_group(
             name, init_method=f"tcp://{host}:{port}", rank=self.rank, world_size=self.n_ranks,
-            timeout=self.timeout,
+            timeout=self.timeout, device_id=None if gpu is None else torch.device("cuda", gpu),
         )  # fmt: skip
         self._control = dist.new_group(backend="gloo", timeout=self.timeout)
         dist.barrier()  # the first messages of a pair need all ranks' connections

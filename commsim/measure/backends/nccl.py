@@ -45,4 +45,5 @@ def join(place: Place, timeout: Seconds) -> Backend:
     of = {"rccl": version, "rocm": str(torch.version.hip)} if torch.version.hip else {
         "nccl": version, "cuda": str(torch.version.cuda)}  # fmt: skip
     versions = of | {"torch": str(torch.__version__)}
-    return TorchBackend("nccl", place, timeout, Cuda(place.local_rank), MOVES, versions)
+    gpu = place.local_rank
+    return TorchBackend("nccl", place, timeout, Cuda(gpu), MOVES, versions, gpu)

@@ -133,7 +133,8 @@ class Cuda(Device):
 
     @property
     def free(self) -> Bytes:
-        return int(self.cuda.mem_get_info(self.index)[0])
+        kept = self.cuda.memory_reserved(self.index) - self.cuda.memory_allocated(self.index)
+        return int(self.cuda.mem_get_info(self.index)[0] + kept)
 
     def facts(self) -> dict[str, object]:
         about = self.cuda.get_device_properties(self.index)
