@@ -42,10 +42,12 @@ class Traffic:
     rounds: messages that wait for one another, end to end. messages, handled: sends plus receives
     of the process that is busy longest, and their bytes; mean_*: averaged over the processes. node:
     bytes through the network port of the busiest machine in its busier direction. cut: bytes
-    between the halves of the cluster, one direction. copied, reduced: bytes a process moves or adds
-    up in its own memory. peers: connections of a process
-    that carry bulk data in both directions at once (0: none). far, far_rounds: share of handled
-    bytes, and of rounds, that cross the network.
+    between the halves of the cluster, one direction. own: as node, if every rank were a machine of
+    its own: what passes the busiest rank's own link. copied: bytes a process moves in its own
+    memory before or after all else; reduced: bytes it adds up meanwhile. peers: connections of a
+    process with a port of its own that carry bulk data in both directions at once (0: none). ahead:
+    bytes that a process sends before the word that it is ready to receive. far, far_rounds: share
+    of handled bytes, and of rounds, that cross the network.
     """
 
     rounds: float
@@ -55,9 +57,11 @@ class Traffic:
     mean_handled: float
     node: float = 0.0
     cut: float = 0.0
+    own: float = 0.0
     copied: float = 0.0
     reduced: float = 0.0
     peers: int = 0
+    ahead: float = 0.0
     far: float = 0.0
     far_rounds: float = 0.0
 
@@ -130,15 +134,19 @@ def ring_all_reduce(at: Layout, size: float) -> Traffic:
 
 
 def ring_slice(at: Layout, size: float) -> Traffic:
-    return replace(ring_all_reduce(at, size), copied=size / at.n)
+    """torch copies all parts into one buffer first, and the rank's own out of it at the end."""
+    return replace(ring_all_reduce(at, size), copied=size + size / at.n)
 
 
 def ring_all_gather(at: Layout, size: float) -> Traffic:
-    """Gloo halves every chunk; MPI (segment 0) does not. Two ranks use one connection both ways."""
-    halves = 2.0 if at.segment else 1.0
+    """Gloo halves every chunk, and torch copies what was gathered from a buffer of its own to the
+    caller's; MPI (segment 0) does neither. Two ranks use one connection both ways. Gloo's ranks
+    post their first send before their first receive."""
+    halves, copied = (2.0, size) if at.segment else (1.0, size / at.n)
     return replace(
-        _ring(at, size, 1, min(halves, max(1.0, size / at.itemsize / at.n)), copied=size),
+        _ring(at, size, 1, min(halves, max(1.0, size / at.itemsize / at.n)), copied=copied),
         peers=1 if at.n == 2 else 0,
+        ahead=size / at.n if at.segment and at.n > 2 else 0.0,
     )
 
 
@@ -164,7 +172,8 @@ def ring_reduce(at: Layout, size: float) -> Traffic:
 def linear_all_to_all(at: Layout, size: float) -> Traffic:
     return _even(
         1, at.n - 1, (at.n - 1) / at.n * size,
-        node=_per_host(at, size), cut=_middle(at, size), copied=size / at.n, peers=at.n - 1,
+        node=_per_host(at, size), cut=_middle(at, size), copied=size / at.n,
+        peers=at.n - 1 if at.hosts == at.n else 0,  # other ranks fill a shared port meanwhile
         far=_spread(at), far_rounds=float(at.hosts > 1),
     )  # fmt: skip
 
@@ -211,19 +220,46 @@ def dissemination(at: Layout, size: float) -> Traffic:
 
 def flooded_binomial(at: Layout, size: float) -> Traffic:
     """Gloo's broadcast: a rank that has the data sends to all its children at once, which share its
-    link.
-
-    Along the longest chain the senders have L, L - 1, ... 1 children: L (L + 1) / 2 x size per
-    port, and with several ranks a machine, per_host times that over the children on other machines.
+    machine's port and so have it at the same time: see _flood.
     """
-    deep, far = log2_up(at.n), _far_rounds(at)
-    chain = deep * (deep + 1) / 2 * size
+    deep = log2_up(at.n)
+    chain, through, across = _flood(at)
+    handled = _flood(replace(at, hosts=at.n, per_host=1, near=1, crossings=1))[0] * size
     return Traffic(
-        rounds=deep, messages=deep + 1, handled=chain,
+        rounds=deep, messages=deep + 1, handled=handled,
         mean_messages=2 * (at.n - 1) / at.n, mean_handled=2 * (at.n - 1) / at.n * size,
-        node=at.near * far * (far + 1) / 2 * size, cut=at.n / 2 * size if at.hosts > 1 else 0.0,
+        node=max(chain, through) * size, cut=across * size,
         far=_log_share(at), far_rounds=_log_share(at),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _flood(at: Layout) -> tuple[float, float, float]:
+    """Of Gloo's broadcast, in sizes: the longest chain, the busiest port, what crosses the middle.
+
+    Rank v sends to v + 2^i for every 2^i above v (broadcast.cc). All sends of a machine share its
+    port, then those of the machines that it feeds follow: chain(m) = sends(m) + max chain(fed by
+    m), which for 2^L machines of one rank is L (L + 1) / 2. Ranks that do not lie machine by
+    machine are taken one by one, and share the port with as many others.
+    """
+    packed = at.near == at.per_host
+    hosts = at.hosts if packed else at.n
+    host = [v // at.per_host if packed else v for v in range(at.n)]
+    sends, feeds, takes = [0] * hosts, [set[int]() for _ in range(hosts)], [0] * hosts
+    across = 0
+    for child in range(1, at.n):
+        a, b = host[child - (1 << (child.bit_length() - 1))], host[child]
+        if a != b:
+            sends[a], takes[b] = sends[a] + 1, takes[b] + 1
+            feeds[a].add(b)
+            across += a < hosts // 2 <= b
+    chain = [0.0] * hosts
+    for m in reversed(range(hosts)):
+        chain[m] = sends[m] + max((chain[other] for other in feeds[m]), default=0.0)
+    if at.hosts == 1:
+        return 0.0, 0.0, 0.0
+    share = 1 if packed else at.per_host  # ranks of a machine that the chain passes at once
+    return chain[0] * share, float(max(max(sends), max(takes))), float(across)
 
 
 def binomial(at: Layout, size: float) -> Traffic:
@@ -274,13 +310,19 @@ def recursive_doubling_all_reduce(at: Layout, size: float) -> Traffic:
 
 def rabenseifner(at: Layout, size: float) -> Traffic:
     """Recursive halving reduce-scatter with the nearest rank first, then recursive doubling
-    all-gather."""
-    rounds, extra = 2 * (at.n.bit_length() - 1), _fold(at) / 2 * size
-    far = at.n / at.near
+    all-gather.
+
+    Where n is no power of two, some ranks first take the data of a neighbour, one size, and give it
+    the result at the end, another. If their number is odd, the last one's first partner is free and
+    sends its half meanwhile through the same port.
+    """
+    rounds, power = 2 * (at.n.bit_length() - 1), 1 << (at.n.bit_length() - 1)
+    extra = (_fold(at) + (at.n - power) % 2 / 2) * size if _fold(at) else 0.0
+    most = max(2.0, power / at.near)  # machines, as far as the power of two goes
     return _even(
-        rounds + _fold(at), rounds + _fold(at), 2 * (at.n - 1) / at.n * size + extra,
-        node=2 * at.per_host / at.near * (1 - 1 / far) * size + extra if at.hosts > 1 else 0.0,
-        cut=size if at.hosts > 1 else 0.0, reduced=(at.n - 1) / at.n * size,
+        rounds + _fold(at), rounds + _fold(at), 2 * (1 - 1 / power) * size + extra,
+        node=2 * at.per_host / at.near * (1 - 1 / most) * size + extra if at.hosts > 1 else 0.0,
+        cut=size if at.hosts > 1 else 0.0, reduced=(1 - 1 / power) * size + _fold(at) / 2 * size,
         far=(1 / at.near - 1 / at.n) / (1 - 1 / at.n) if at.hosts > 1 else 0.0,
         far_rounds=_log_share(at),
     )  # fmt: skip
@@ -352,7 +394,6 @@ def _then(first: Traffic, second: Traffic) -> Traffic:
         mean_handled=first.mean_handled + second.mean_handled,
         node=first.node + second.node, cut=first.cut + second.cut,
         copied=first.copied + second.copied, reduced=first.reduced + second.reduced,
-       
         far=(first.far * first.handled + second.far * second.handled) / handled if handled else 0.0,
         far_rounds=far_rounds / max(1, rounds),
     )  # fmt: skip
@@ -438,4 +479,8 @@ def traffic(algorithm: str, operation: str, size: float, at: Layout) -> Traffic:
             f"{operation}: unknown algorithm {algorithm!r} of a host-based library; "
             f"use one of {', '.join(known)}"
         )
-    return count(at, size)
+    found = count(at, size)
+    if at.hosts == 1 or at.hosts == at.n:
+        return replace(found, own=found.node)
+    alone = replace(at, hosts=at.n, per_host=1, near=1, crossings=1)
+    return replace(found, own=count(alone, size).node)

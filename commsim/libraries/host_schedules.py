@@ -16,7 +16,7 @@ from commsim.collectives.algorithms.recursive_doubling import RecursiveDoubling
 from commsim.collectives.algorithms.recursive_halving_doubling import RecursiveHalvingDoubling
 from commsim.collectives.algorithms.ring import Ring
 from commsim.collectives.algorithms.send_recv import SendRecv
-from commsim.collectives.builder import Builder, then
+from commsim.collectives.builder import NONE, Builder, then
 from commsim.collectives.chunks import cut
 from commsim.collectives.collective import Collective
 from commsim.collectives.schedule import Schedule
@@ -28,7 +28,6 @@ ONE: dict[str, Callable[[], Algorithm]] = {
     "binomial": BinomialTree,
     "bruck": Bruck,
     "dissemination": RecursiveDoubling,
-    "flooded_binomial": BinomialTree,
     "linear": Direct,
     "p2p": SendRecv,
     "pairwise": Pairwise,
@@ -77,6 +76,8 @@ def carry_out(
 
 def _flat(collective: Collective, name: str, n: int) -> Schedule:
     phases = TWO.get((name, collective.operation))
+    if name == "flooded_binomial":
+        return _flooded(collective, n)
     if phases is None:
         algorithm = ONE[name]()
         if (name, collective.operation) == ("recursive_doubling", "all_gather"):
@@ -95,6 +96,22 @@ def _flat(collective: Collective, name: str, n: int) -> Schedule:
     )
     whole = 1 if collective.operation == "reduce_scatter" else n
     return then(first, second, cut(collective, n, whole))
+
+
+def _flooded(collective: Collective, n: int) -> Schedule:
+    """Gloo's broadcast: counted from the root, rank v sends to v + 2^i for every 2^i above v, to
+    all of them as soon as it has the data (gloo/broadcast.cc)."""
+    chunks = cut(collective, n)
+    builder = Builder(chunks)
+    root, got = chunks.root or 0, np.full(n, NONE)
+    for step in range((n - 1).bit_length()):
+        child = np.arange(1 << step, min(n, 2 << step))
+        parent = child - (1 << step)
+        got[child] = builder.append(
+            (root + parent) % n, (root + child) % n, 0,
+            length=chunks.parts, after=(got[parent],), round=step,
+        )  # fmt: skip
+    return builder.build()
 
 
 def _led(collective: Collective, name: str, hosts: tuple[list[int], ...], n: int) -> Schedule:

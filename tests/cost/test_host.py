@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from commsim.collectives.collective import OPERATIONS, Collective
 from commsim.cost.cost import Cost
-from commsim.cost.host import cost, join, wires_of
+from commsim.cost.host import Wires, cost, join, wires_of
 from commsim.cost.profile import Constant, Profile, Spread, shipped
 from commsim.libraries.gloo import Gloo
 from commsim.libraries.host import HostFacts
@@ -19,7 +20,7 @@ from commsim.libraries.mpi import Mpi
 from commsim.prediction import predict
 from commsim.topology.cluster import Cluster, Fabric
 from commsim.topology.load import load_cluster
-from commsim.topology.node import Gpu, Nic, NodeTopology
+from commsim.topology.node import Cpu, Gpu, Nic, NodeLink, NodeTopology
 from commsim.topology.parts import GpuPart
 from commsim.topology.placement import place
 
@@ -105,6 +106,74 @@ def test_gloo_broadcast_floods_the_roots_link() -> None:
     # 4 machines x 2: the first one's 2 ranks send to 2 others each, then 1 each: 2 x (2 + 1)
     found = price(Gloo(), Collective("broadcast", 1_000_000), machines(4, 2), profile())
     assert dict(found.breakdown)["network"] == pytest.approx(6e-3)
+
+
+@pytest.mark.parametrize(("n", "sizes"), [(2, 1), (3, 2), (4, 3), (5, 4), (6, 5), (7, 5), (8, 6)])
+def test_gloo_broadcast_over_any_number_of_ranks(n: int, sizes: int) -> None:
+    # 3: the root sends to 1 and 2. 5: to 1, 2, 4, then 1 to 3. 6: then 1 to 3 and 5. 7: so it is,
+    # while 2 sends to 6 alone. Each after the other in sizes: 2, 3 + 1, 3 + 2, 3 + 2.
+    found = price(Gloo(), Collective("broadcast", 1_000_000), machines(n), profile())
+    assert dict(found.breakdown)["network"] == pytest.approx(sizes * 1e-3)
+
+
+def test_gloo_broadcast_over_a_shared_uplink() -> None:
+    # 2 machines x 3: 0 to 4, 1 to 3 and 5 cross; 3 machines x 2: 0 to 2 and 4, 1 to 3 and 5
+    found = price(Gloo(), Collective("broadcast", 1_000_000), machines(2, 3), profile())
+    assert dict(found.breakdown)["network"] == pytest.approx(3e-3)
+    found = price(Gloo(), Collective("broadcast", 1_000_000), machines(3, 2), profile())
+    assert dict(found.breakdown)["network"] == pytest.approx(4e-3)
+
+
+def test_a_rank_s_own_link_may_be_the_narrowest() -> None:
+    cpus = machines(2, 3)
+    own = tuple(
+        NodeLink(source=gpu.name, target="numa0", kind="pcie", bandwidth=0.25e9)
+        for gpu in cpus.node.gpus
+    )
+    memory = (Cpu(name="numa0", numa=0, arch="x86_64", vendor="other"),)
+    slow = replace(cpus, node=replace(cpus.node, links=own, cpus=memory))
+    # a ring over 6 ranks: 2 x 5/6 x 6 MB = 10 MB over each link at 0.25 GB/s
+    found = price(Gloo(), Collective("all_reduce", 6_000_000), slow, profile())
+    assert dict(found.breakdown)["network"] == pytest.approx(40e-3)
+    assert found.bottleneck == "a rank's own link at 0.25 GB/s"
+
+
+def test_mpich_folds_ranks_beyond_a_power_of_two() -> None:
+    # 3 ranks: 0 hands 1 all its data, while 2 sends 1 its half: 1.5 sizes into 1. Then 1 sends 2
+    # its half, they exchange halves, and 0 gets the result: 0.5 + 0.5 + 1. 6 ranks fold two pairs,
+    # whose first exchange is with each other: 1 + (0.5 + 0.25) x 2 + 1.
+    for n, sizes in ((3, 3.5), (6, 3.5), (5, 4.0), (4, 1.5)):
+        found = price(FLAT, Collective("all_reduce", 1_000_000), machines(n), profile())
+        assert dict(found.breakdown)["network"] == pytest.approx(sizes * 1e-3), n
+
+
+def test_torch_copies_what_gloo_gathered() -> None:
+    # 4 MB in all from a buffer of its own to the caller's at 1 ns a byte; an all_reduce is in place
+    book = profile(copy_byte=1e-9)
+    found = price(Gloo(), Collective("all_gather", 4_000_000), machines(4), book)
+    assert dict(found.breakdown)["copying"] == pytest.approx(4e-3)
+    found = price(Gloo(), Collective("all_reduce", 4_000_000), machines(4), book)
+    assert dict(found.breakdown)["copying"] == 0
+
+
+def test_few_cores_copy_in_turns() -> None:
+    # 5 ranks on 2 cores: the last has waited twice
+    asked, where = Collective("all_gather", 5_000_000), machines(5)
+    choice = Gloo().choose(asked, where)
+    assert isinstance(choice.facts, HostFacts)
+    wires = Wires(port=1e9, cores=2)
+    book = profile(copy_byte=1e-9)
+    found = cost(asked, where, choice.chosen, choice.facts, book, wires)
+    assert dict(found.breakdown)["copying"] == pytest.approx(3 * 5e-3)
+
+
+def test_a_word_of_readiness_waits_behind_what_was_sent_before() -> None:
+    # 4 ranks, 4 MB: 3 MB through a port at 1 GB/s, and 50 kB ahead; no more than a chunk of 1 kB
+    book = profile(queue=50_000.0)
+    found = price(Gloo(), Collective("all_gather", 4_000_000), machines(4), book)
+    assert dict(found.breakdown)["network"] == pytest.approx(3.05e-3)
+    found = price(Gloo(), Collective("all_gather", 4_000), machines(4), book)
+    assert dict(found.breakdown)["network"] == pytest.approx(4e-6)
 
 
 def test_mpich_broadcasts_one_child_after_the_other_and_then_scatters() -> None:

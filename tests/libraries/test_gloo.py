@@ -7,6 +7,7 @@ import pytest
 from commsim.collectives.collective import OPERATIONS, Collective
 from commsim.cost.host_traffic import Layout, traffic
 from commsim.errors import LibraryError
+from commsim.libraries.carry_out import carry_out
 from commsim.libraries.gloo import Gloo
 from commsim.libraries.host import HostFacts
 from commsim.topology.cluster import Cluster
@@ -61,6 +62,20 @@ def test_bytes_are_those_counted_on_real_runs(four: Cluster, operation: str, sen
     moved = traffic(algorithm, operation, 1 << 20, at)
     assert moved.handled / 2 == pytest.approx(sent * (1 << 20))
     assert moved.node == pytest.approx(sent * (1 << 20))
+
+
+# Sizes that each rank sends in a broadcast from rank 0, counted by its sockets in the lab.
+@pytest.mark.parametrize(
+    ("n", "counted"),
+    [
+        (3, [2, 0, 0]), (4, [2, 1, 0, 0]), (5, [3, 1, 0, 0, 0]), (6, [3, 2, 0, 0, 0, 0]),
+    ],
+)  # fmt: skip
+def test_the_broadcast_tree_is_the_one_counted(n: int, counted: list[int]) -> None:
+    cluster = load_cluster("dgx-h100", nodes=2)
+    asked = Collective("broadcast", 1 << 20, ranks=tuple(range(n)), root=0)
+    carried = carry_out(asked, Gloo().choose(asked, cluster), cluster, fold=False)
+    assert (carried.schedule.sent() / (1 << 20)).tolist() == counted
 
 
 def test_the_ring_sends_at_least_two_segments_of_at_most_a_mebibyte() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from commsim.errors import SpecError, UnitError
 from commsim.topology.cluster import Cluster, Fabric
-from commsim.topology.node import Gpu, Nic, NodeLink, NodeTopology
+from commsim.topology.node import Cpu, Gpu, Nic, NodeLink, NodeTopology
 from commsim.topology.parts import GpuPart
 from commsim.units import Bytes, BytesPerSecond, parse_rate
 
@@ -84,6 +84,7 @@ def cluster(layout: Layout) -> Cluster:
     cpus = [f"cpu{i}" for i in range(layout.per_machine)]
     own = [NodeLink(source=cpu, target="numa0", kind="pcie", bandwidth=layout.link) for cpu in cpus]
     node = NodeTopology(
+        cpus=(Cpu(name="numa0", numa=0, arch="x86_64", vendor="other"),),
         gpus=tuple(Gpu(name=cpu, index=i, part="CPU") for i, cpu in enumerate(cpus)),
         nics=(Nic(name="eth0", index=0, card="eth0", rate=layout.uplink or layout.link),),
         links=tuple(own) if layout.uplink else (),

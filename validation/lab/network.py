@@ -9,14 +9,17 @@ do not see one another, and a lab is gone when its namespaces are.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from commsim.errors import CommsimError
 from commsim.units import Bytes, BytesPerSecond
@@ -24,6 +27,7 @@ from validation.lab.layout import Layout, burst, gso
 
 PREFIX = "commsim-lab-"
 MTU = 9000
+LOCK = Path(tempfile.gettempdir()) / "commsim-lab.lock"
 QUEUE = "8mb"  # tbf's limit: TCP's windows are below it, so nothing is ever dropped
 
 # reno: no pacing (bbr needs fq) and no surprises on a link without loss. tcp_limit_output_bytes:
@@ -90,7 +94,8 @@ def refusal() -> str:
 def network(layout: Layout) -> Iterator[Network]:
     """The layout as a network that stands while the block runs, whatever ends the block.
 
-    SIGTERM ends it like Ctrl-C. Raises LabError where it cannot be built.
+    SIGTERM ends it like Ctrl-C. One lab at a time on a machine, lest they measure each other: a
+    second one waits. Raises LabError where it cannot be built.
     """
     if why := refusal():
         raise LabError(why)
@@ -98,15 +103,17 @@ def network(layout: Layout) -> Iterator[Network]:
     ranks = tuple(f"{base}-r{i}" for i in range(layout.n))
     switches = f"{base}-switches"
     before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        _build(layout, ranks, switches)
-        yield Network(layout=layout, namespaces=ranks)
-    finally:
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-        for name in (*ranks, switches):
-            _delete(name)
-        signal.signal(signal.SIGTERM, before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            _build(layout, ranks, switches)
+            yield Network(layout=layout, namespaces=ranks)
+        finally:
+            held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+            for name in (*ranks, switches):
+                _delete(name)
+            signal.signal(signal.SIGTERM, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def clean() -> tuple[str, ...]:
