@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from commsim.collectives.collective import Collective, bus_factor
 from commsim.libraries.library import Library
@@ -183,23 +183,3 @@ def _flops(tensor: Tensor, layer: Layer | None, tokens: float, seq_len: int) -> 
     if layer.attention and tensor.name.endswith("o_proj.weight"):
         flops += layer.attention.core_flops(tokens, seq_len, causal_half=False)
     return flops
-
-
-def merged(step: Step, pieces: int) -> Step:
-    """The step with neighbouring pieces joined, so many left: for a picture that can be read."""
-    groups: list[list[Piece]] = [[] for _ in range(pieces)]
-    total = sum(p.backward for p in step.pieces) or 1.0
-    passed = 0.0
-    for piece in step.pieces:
-        groups[min(pieces - 1, int(pieces * passed / total))].append(piece)
-        passed += piece.backward
-    return replace(step, pieces=tuple(_joined(group) for group in groups if group))
-
-
-def _joined(pieces: Sequence[Piece]) -> Piece:
-    return Piece(
-        name=pieces[0].name,
-        forward=sum(p.forward for p in pieces),
-        backward=sum(p.backward for p in pieces),
-        parameters=tuple(q for p in pieces for q in p.parameters),
-    )

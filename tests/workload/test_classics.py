@@ -6,7 +6,7 @@ import pytest
 
 from commsim.topology.cluster import Cluster
 from commsim.topology.load import load_cluster
-from commsim.workload.classics import Group, compare, merged, step_of
+from commsim.workload.classics import Group, compare, step_of
 from commsim.workload.load import load_model
 from commsim.workload.overlaps.ddp_buckets import DdpBuckets
 from validation.ddp_classics import judged
@@ -88,15 +88,6 @@ def test_resnet_gains_more_from_bucketing_than_vgg() -> None:
         c = compare(step_of(load_model(name), cluster, 32, one_gpu=0.1), Group(cluster))
         gains[name] = c.gain("fused", "per parameter")
     assert gains["resnet-50"] > gains["vgg-16"] > 1
-
-
-def test_merging_changes_no_sum() -> None:
-    step = step_of(load_model("resnet-50"), ethernet("10Gbit/s"), 32, one_gpu=0.1)
-    few = merged(step, 12)
-    assert len(few.pieces) <= 12
-    assert few.parameters == step.parameters
-    for pieces in (few.pieces, step.pieces):
-        assert sum(p.forward + p.backward for p in pieces) == pytest.approx(0.1)
 
 
 def test_published_gains() -> None:
