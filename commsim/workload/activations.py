@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from commsim.workload import pipeline
 from commsim.workload.keeping import keeping
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer
 from commsim.workload.layout import Layout
@@ -77,24 +78,28 @@ def unfused(layout: Layout) -> bool:
 def in_flight(layout: Layout, stage: int, buffered: int = 0) -> int:
     """Micro-batches times chunks whose activations a stage holds at most.
 
-    buffered: so many more for each of the pipeline's stages.
-
     1F1B: min(m, p - i) (Narayanan et al., SOSP 2019, doi:10.1145/3341301.3359646); interleaved, v
     chunks: 2 (p - i - 1) + (v - 1) p + 1 (Megatron's warm-up and one more); GPipe: m v; ZB-H1: p on
     each stage (Qi et al., ICLR 2024, arXiv:2401.10241, section 3.1); DualPipe: p + 1 (DeepSeek-AI
-    2024, arXiv:2412.19437, table 2).
+    2024, arXiv:2412.19437, table 2). Any other schedule is played. buffered: so many more for each
+    of the pipeline's stages. Raises UnknownNameError for a schedule.
     """
     p, v, m = layout.pp, layout.interleave, layout.micro_batches
     if p == 1:
         return v
-    if layout.schedule == "gpipe":
-        return m * v
-    if layout.schedule == "dualpipe":
+    found = pipeline.pipeline(layout.schedule)
+    after, name = p - stage - 1, found.names[0]
+    if name == "1f1b":
+        most = (after if v == 1 else 2 * after + (v - 1) * p) + 1
+    elif name == "gpipe":
+        most = m * v
+    elif name == "zero_bubble":
+        most = p if v == 1 else p * v + after
+    elif name == "dualpipe":
         return min(p + 1, m)
-    after = p - stage - 1
-    most = (after if v == 1 else 2 * after + (v - 1) * p) + 1
-    if layout.schedule == "zero_bubble":
-        most = max(most, p * v)
+    else:
+        v = 2 if found.route == "v" else v
+        most = pipeline.in_flight(found, p, m, v)[stage]
     return min(m * v, most + buffered * p)
 
 

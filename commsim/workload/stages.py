@@ -10,6 +10,7 @@ from typing import NamedTuple
 from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
+from commsim.workload.pipeline import pipeline
 
 # What stands at the two ends of a model counts as a layer each where layers are balanced.
 _EMBEDDING = _HEAD = 1
@@ -53,10 +54,11 @@ def stages(model: Model, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
 
     Stage i of p holds parts i, i + p, i + 2p ... (Narayanan et al., SC'21, section 2.2,
     doi:10.1145/3458817.3476209); with "dualpipe" parts i and p - 1 - i (DeepSeek-AI 2024,
-    arXiv:2412.19437, section 3.2.1). Layers that do not go evenly into the parts are spread as the
-    frameworks do, embedding and head counting as a layer each: Megatron gives the first parts one
-    more, torchtitan too and always, DeepSpeed fills all but the last parts to the least possible
-    maximum (runtime/utils.py, partition_balanced).
+    arXiv:2412.19437, section 3.2.1); where the way leads down and back up, i and 2p - 1 - i.
+    Layers that do not go evenly into the parts are spread as the frameworks do, embedding and head
+    counting as a layer each: Megatron gives the first parts one more, torchtitan too and always,
+    DeepSpeed fills all but the last parts to the least possible maximum (runtime/utils.py,
+    partition_balanced). Raises UnknownNameError for a schedule.
     """
     return _stages(
         model.n_layers, model.mtp, layout.pp, layout.interleave, layout.schedule, layout.framework
@@ -97,9 +99,13 @@ def _contents(
 def _stages(
     layers: int, mtp: int, pp: int, interleave: int, schedule: str, framework: str
 ) -> tuple[tuple[Chunk, ...], ...]:
-    if schedule == "dualpipe" and pp > 1:
+    route = pipeline(schedule).route if pp > 1 else "loop"
+    if route == "both":
         parts = _parts(layers, mtp, pp, framework)
         return tuple((parts[i], parts[pp - 1 - i]) for i in range(pp))
+    if route == "v":
+        parts = _parts(layers, mtp, pp * 2, framework)
+        return tuple((parts[i], parts[2 * pp - 1 - i]) for i in range(pp))
     parts = _parts(layers, mtp, pp * interleave, framework)
     return tuple(tuple(parts[i::pp]) for i in range(pp))
 

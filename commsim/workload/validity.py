@@ -12,11 +12,11 @@ from commsim.topology.cluster import Cluster
 from commsim.workload.layer import Experts, FeedForward
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
+from commsim.workload.pipeline import pipeline
 
 # What the words of a layout may be.
 WORDS = {
     "framework": ("megatron", "nemo", "deepspeed", "fsdp", "torchtitan", "ddp", "other"),
-    "schedule": ("1f1b", "interleaved", "gpipe", "zero_bubble", "dualpipe"),
     "dtype": ("bfloat16", "float16", "float32", "float8"),
     "recompute": ("none", "selective", "full"),
 }
@@ -60,6 +60,10 @@ def _words(layout: Layout) -> Iterator[str]:
         value = getattr(layout, key)
         if value not in names:
             yield f"layout.{key}: {UnknownNameError(key, str(value), names)}"
+    try:
+        pipeline(str(layout.schedule))
+    except UnknownNameError as error:
+        yield f"layout.schedule: {error}"
 
 
 def _sizes(layout: Layout) -> Iterator[str]:
@@ -94,13 +98,13 @@ def _pipeline(layout: Layout) -> Iterator[str]:
     pp, chunks = layout.pp, layout.interleave
     if chunks > 1 and pp == 1:
         yield f"layout.interleave: expected 1 without pipeline stages (pp=1), got {chunks}"
-    elif chunks > 1 and layout.schedule != "gpipe" and layout.micro_batches % pp:
+    elif chunks > 1 and _name(layout) != "gpipe" and layout.micro_batches % pp:
         yield (
             f"layout.interleave: interleaved stages expect micro-batches in multiples of pp={pp}, "
             f"got global_batch / (dp x micro_batch) = {layout.micro_batches}"
         )
     odd = pp % 2 or layout.micro_batches % 2 or layout.micro_batches < 2 * pp
-    if layout.schedule == "dualpipe" and pp > 1 and odd:
+    if _name(layout) == "dualpipe" and pp > 1 and odd:
         yield (
             "layout.schedule: dualpipe expects an even pp and an even number of micro-batches, "
             f"at least 2 x pp, got pp={pp} and {layout.micro_batches} micro-batches"
@@ -254,6 +258,10 @@ def _known_words(layout: Layout) -> Layout:
         value = getattr(layout, key)
         if value not in names:
             changes[key] = UnknownNameError(key, str(value), names).nearest or names[0]
+    try:
+        pipeline(str(layout.schedule))
+    except UnknownNameError as error:
+        changes["schedule"] = error.nearest or Layout().schedule
     for key in _COUNTS:
         value = getattr(layout, key)
         if not _is_count(value):
@@ -277,9 +285,9 @@ def _adapted(layout: Layout, model: Model | None) -> Layout:
     if chunks > 1 and model is not None and model.n_layers % (pp * chunks):
         chunks = _nearest_divisor(max(1, model.n_layers // pp), chunks)
     count = max(1, round(layout.global_batch / (dp * micro)))
-    if chunks > 1 and layout.schedule != "gpipe":
+    if chunks > 1 and _name(layout) != "gpipe":
         count = max(1, round(count / pp)) * pp
-    if layout.schedule == "dualpipe" and pp > 1:
+    if _name(layout) == "dualpipe" and pp > 1:
         count = max(2 * pp, count + count % 2)
     experts = 1
     if model is not None:
@@ -334,6 +342,11 @@ def _divisors(number: int) -> tuple[int, ...]:
 
 def _nearest_divisor(number: int, wanted: int) -> int:
     return min(_divisors(number), key=lambda n: abs(math.log(n / wanted)))
+
+
+def _name(layout: Layout) -> str:
+    """What its schedule is called first: "1f1b" where it says "interleaved"."""
+    return pipeline(layout.schedule).names[0]
 
 
 def _is_count(value: object) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from commsim.workload import pipeline
 from commsim.workload.activations import IMBALANCE, in_flight, of_layer
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer
 from commsim.workload.layout import Layout
-from commsim.workload.pipeline import order, play
 
 # A GPT-3 layer, trained in float16: s = 2048, b = 4, h = 12288, a = 96.
 S, B, H, A = 2048, 4, 12288, 96
@@ -104,19 +104,22 @@ def test_experts_keep_copies_of_their_tokens() -> None:
     )
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-@pytest.mark.parametrize(("pp", "m"), [(2, 1), (4, 8), (4, 2), (8, 16)])
-def test_in_flight_as_played(schedule: str, pp: int, m: int) -> None:
-    layout = Layout(pp=pp, global_batch=m, schedule=schedule)
-    played = play(order(schedule, pp, m), 1.0, 2.0)
-    assert [in_flight(layout, i) for i in range(pp)] == list(played.in_flight)
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zero_bubble"])
+@pytest.mark.parametrize(
+    ("pp", "v", "m"),
+    [(2, 1, 1), (4, 1, 8), (4, 1, 2), (8, 1, 16), (4, 2, 8), (4, 3, 4), (8, 4, 32), (2, 5, 2)],
+)
+def test_in_flight_as_played(schedule: str, pp: int, v: int, m: int) -> None:
+    layout = Layout(pp=pp, interleave=v, global_batch=m, schedule=schedule)
+    played = pipeline.in_flight(schedule, pp, m, v)
+    assert tuple(in_flight(layout, i) for i in range(pp)) == played
 
 
-@pytest.mark.parametrize(("pp", "v", "m"), [(4, 2, 8), (4, 3, 4), (8, 4, 32), (2, 5, 2)])
-def test_in_flight_of_interleaved_stages(pp: int, v: int, m: int) -> None:
-    layout = Layout(pp=pp, interleave=v, global_batch=m)
-    played = play(order("1f1b", pp, m, v), 1.0, 2.0)
-    assert [in_flight(layout, i) for i in range(pp)] == list(played.in_flight)
+@pytest.mark.parametrize(("pp", "m"), [(4, 8), (4, 16), (8, 16)])
+def test_in_flight_of_dualpipe_as_played(pp: int, m: int) -> None:
+    layout = Layout(pp=pp, global_batch=m, schedule="dualpipe")
+    played = pipeline.in_flight("dualpipe", pp, m, 2)
+    assert tuple(in_flight(layout, i) for i in range(pp)) == played
 
 
 def test_interleaving_costs_memory() -> None:
