@@ -6,7 +6,7 @@ DIR/cases.json holds published training runs: for each id, "model" (Hugging Face
 cluster file), "layout" (fields of Layout), "source", "score" (it ran), "memory" (its memory is
 judged) and "truth" with "peak_mem_gb", "mem_unit" (GB, GiB or unknown: the nearer counts), "oom".
 A source is also shown left out: with the allocator's margin fitted to the others, and, where it is
-the only one of its framework, with the constants of the most similar framework.
+the only one of its framework, with the constants that one would have taken without it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ from commsim.workload.model import Model
 
 UNITS = {"GB": (1e9,), "GiB": (2.0**30,), "unknown": (1e9, 2.0**30)}
 MARGINS = np.arange(0.0, 0.101, 0.01)
-# Only these sources ran these frameworks; without them one would have taken the other's numbers.
-ALONE = {"fsdp": "torchtitan", "other": "ddp"}
+# One source alone ran each of these frameworks. What one would have taken without it: torchtitan's
+# numbers for other trainers on FSDP; for any other framework the logits and pipelines of Megatron.
+WITHOUT: dict[str, Callable[[Layout], Keeping]] = {
+    "fsdp": lambda layout: keeping(replace(layout, framework="torchtitan")),
+    "other": lambda layout: replace(keeping(layout), logits=Keeping().logits, buffered=0),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +107,9 @@ def left_out(source: str, cases: Sequence[Case]) -> np.ndarray:
 
     def change(case: Case) -> Keeping:
         framework = case.layout.framework
-        if framework in frameworks or framework not in ALONE:
+        if framework in frameworks or framework not in WITHOUT:
             return _with(case, margin)
-        kept = keeping(replace(case.layout, framework=ALONE[framework]))
+        kept = WITHOUT[framework](case.layout)
         return replace(kept, shows=keeping(case.layout).shows, margin=margin)
 
     return errors([c for c in cases if c.source == source], change)

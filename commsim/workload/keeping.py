@@ -80,12 +80,9 @@ _KEEPING = {
     ),
     # torch.amp: all in fp32.
     "ddp": Keeping(weight=4, optimizer=8, shows="reserved"),
-    # fp32 and 16-bit copies of the weights; memory planned ahead, without an allocator's margin; a
-    # pipeline with two buffers for each of its stages between forward and backward. Measured on
-    # OneFlow's runs.
-    "other": Keeping(
-        weight=6, optimizer=8, gathered=2, logits=6, buffered=2, margin=0, shows="device",
-    ),
+    # The ZeRO paper's 2 + 2 + 12; a pipeline that buffers two micro-batches for each of its stages,
+    # as OneFlow's (measured on its runs: the only pipelines of another framework).
+    "other": Keeping(gradient=2, gathered=2, logits=6, buffered=2, shows="device"),
 }  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from commsim.workload import pipeline
 from commsim.workload.activations import IMBALANCE, in_flight, of_layer
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer
 from commsim.workload.layout import Layout
+from commsim.workload.pipeline import order
+from commsim.workload.works import Table
 
 # A GPT-3 layer, trained in float16: s = 2048, b = 4, h = 12288, a = 96.
 S, B, H, A = 2048, 4, 12288, 96
@@ -170,3 +172,10 @@ def test_as_torch_saves_it() -> None:
     )
     found = of_layer(layer, hidden, Layout(micro_batch=2, seq_len=128)).kept
     assert sum(saved.values()) == found + 2 * 2 * 2 * tokens
+
+
+def test_any_other_schedule_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedule of one's own, in which all forwards come first."""
+    own = Table(order=order("gpipe", 4, 8))
+    monkeypatch.setattr(pipeline, "pipeline", lambda name: own)
+    assert in_flight(Layout(pp=4, global_batch=8, schedule="own"), 2) == 8
