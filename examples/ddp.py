@@ -10,7 +10,7 @@ rank = dist.get_rank()
 torch.manual_seed(0)
 model = DistributedDataParallel(Transformer(), bucket_cap_mb=0.25)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-for step in range(4):
+for step in range(3):
     tokens, targets = batch(step, rank)
     loss = loss_of(model(tokens), targets)
     loss.backward()

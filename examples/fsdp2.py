@@ -15,7 +15,7 @@ for block in model.blocks:
     fully_shard(block, mesh=mesh)
 fully_shard(model, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-for step in range(4):
+for step in range(3):
     tokens, targets = batch(step, rank)
     loss = loss_of(model(tokens), targets)
     loss.backward()

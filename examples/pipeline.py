@@ -8,7 +8,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 dist.init_process_group("gloo")
 rank, n = dist.get_rank(), dist.get_world_size()
-MICRO_BATCHES = 2 * n
+MICRO_BATCHES = n
 torch.manual_seed(0)
 whole = Transformer(layers=n)
 parts: list[nn.Module] = [whole.blocks[rank]]
@@ -21,7 +21,7 @@ module = nn.Sequential(*parts)
 stage = PipelineStage(module, rank, n, torch.device("cpu"))
 schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=loss_of)
 optimizer = torch.optim.SGD(module.parameters(), lr=1e-1)
-for step in range(4):
+for step in range(3):
     tokens, targets = batch(step, size=2 * MICRO_BATCHES)
     losses: list[torch.Tensor] = []
     if rank == 0:

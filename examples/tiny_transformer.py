@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-VOCABULARY, WIDTH, HEADS, LAYERS, SEQUENCE = 64, 64, 8, 4, 16
+VOCABULARY, WIDTH, HEADS, LAYERS, SEQUENCE = 64, 64, 8, 3, 16
 
 
 class Attention(nn.Module):

@@ -293,13 +293,19 @@ class SimulatedGroup(private.ProcessGroup):
     # Messages.
 
     def send(self, tensors: Any, destination: int, tag: int) -> SimulatedWork:
-        return self._message("send", _listed(tensors), self.simulated.ranks[destination], tag)
+        return self._message("send", _listed(tensors), self._peer("send", destination), tag)
 
     def recv(self, tensors: Any, source: int, tag: int) -> SimulatedWork:
-        return self._message("recv", _listed(tensors), self.simulated.ranks[source], tag)
+        return self._message("recv", _listed(tensors), self._peer("recv", source), tag)
 
     def recv_anysource(self, tensors: Any, tag: int) -> SimulatedWork:
         return self._message("recv", _listed(tensors), None, tag)
+
+    def _peer(self, function: str, place: int) -> int:
+        """The rank at a place of the group."""
+        if not 0 <= place < self.size():
+            raise ValueError(f"{function}: no rank {place} in a group of {self.size()}")
+        return self.simulated.ranks[place]
 
     def _message(
         self, operation: str, tensors: Sequence[Tensor], peer: int | None, tag: int

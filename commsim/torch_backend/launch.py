@@ -220,7 +220,9 @@ def new_group(options: Any, _: Any) -> SimulatedGroup:
 
 def _meet() -> tuple[Any, int, int]:
     rank = _rank()
-    return SharedStore(rank), rank.number, rank.world.size
+    if "store" not in rank.state:  # torch's C++ keeps no reference to it
+        rank.state["store"] = SharedStore(rank)
+    return rank.state["store"], rank.number, rank.world.size
 
 
 def _note_step(*_: Any) -> None:

@@ -7,8 +7,8 @@ be. Sums run in the order of the ranks, in the type of the tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,14 +32,14 @@ def _moves(one: Callable[[list[Buffers], int], None]) -> Callable[[Operation], N
     """A mover of all tensors of an operation from that of one: (buffers by rank, root's place)."""
 
     def move(operation: Operation) -> None:
-        posts = operation.in_order
-        root = operation.call.root
-        place = 0
-        if root is not None:
-            place = next((i for i, p in enumerate(posts) if p.call.rank == root), 0)
+        posts = {post.call.rank: post for post in operation.posts}
+        group, root = operation.group.ranks, operation.call.root
+        # A rank that is not simulated has what the first one that is has, and takes nothing.
+        absent = [replace(each, outputs=()) for each in operation.posts[0].buffers]
+        places = [posts[rank].buffers if rank in posts else absent for rank in group]
         with torch.no_grad(), private.no_modes():
-            for buffers in zip(*(post.buffers for post in posts), strict=True):
-                one(list(buffers), place)
+            for buffers in zip(*places, strict=True):
+                one(list(buffers), 0 if root is None else group.index(root))
 
     return move
 
@@ -71,18 +71,39 @@ def op_name(op: Any) -> str:
 def reduced(op: Any, tensors: Sequence[Tensor]) -> Tensor:
     """The reduction of all ranks' tensors, a new one."""
     name = op_name(op)
-    first, *others = (t.detach() for t in tensors)
-    total = first.clone()
-    if name == "premul_sum":
-        factor = private.premul_factor(op)
-        total = total * factor
-        others = [t * factor for t in others]
-    for other in others:
-        PAIRWISE[name](total, other)
+    factor = private.premul_factor(op) if name == "premul_sum" else None
+    total = None
+    for tensor, times in _runs(tensors):
+        value = _times(name, tensor.detach() if factor is None else tensor.detach() * factor, times)
+        total = value if total is None else PAIRWISE[name](total, value)
+    assert total is not None
     if name == "avg":
         exact = total.is_floating_point() or total.is_complex()
         total = total / len(tensors) if exact else total.div(len(tensors), rounding_mode="trunc")
     return total
+
+
+def _runs(tensors: Sequence[Tensor]) -> Iterator[tuple[Tensor, int]]:
+    """Each tensor, and how often it follows upon itself: once, unless it stands for other ranks."""
+    last, times = tensors[0], 0
+    for tensor in tensors:
+        if tensor is last:
+            times += 1
+        else:
+            yield last, times
+            last, times = tensor, 1
+    yield last, times
+
+
+def _times(name: str, value: Tensor, times: int) -> Tensor:
+    """A new tensor: `value` reduced with itself."""
+    if times > 1 and name in ("sum", "avg", "premul_sum") and value.dtype != torch.bool:
+        return value * times
+    if times > 1 and name == "product":
+        return value**times
+    if times > 1 and name == "bxor":
+        return value * (times % 2)
+    return value.clone()
 
 
 @_moves
@@ -107,7 +128,8 @@ def broadcast(ranks: list[Buffers], root: int) -> None:
 
 @_moves
 def all_gather(ranks: list[Buffers], root: int) -> None:
-    values = [each.inputs[0].clone() for each in ranks]  # an input may lie in an output
+    # an input may lie in an output
+    values = [value.clone() for value, n in _runs([r.inputs[0] for r in ranks]) for _ in range(n)]
     for each in ranks:
         for output, value in zip(each.outputs, values, strict=False):
             put(output, value)
@@ -122,20 +144,27 @@ def gather(ranks: list[Buffers], root: int) -> None:
 @_moves
 def scatter(ranks: list[Buffers], root: int) -> None:
     for value, each in zip(ranks[root].inputs, ranks, strict=False):
-        put(each.outputs[0], value)
+        for output in each.outputs:
+            put(output, value)
 
 
 @_moves
 def reduce_scatter(ranks: list[Buffers], root: int) -> None:
     op = ranks[0].op
-    totals = [reduced(op, [each.inputs[i] for each in ranks]) for i in range(len(ranks))]
-    for each, total in zip(ranks, totals, strict=True):
-        put(each.outputs[0], total)
+    totals = [
+        (taking.outputs[0], reduced(op, [each.inputs[i] for each in ranks]))
+        for i, taking in enumerate(ranks)
+        if taking.outputs
+    ]
+    for output, total in totals:
+        put(output, total)
 
 
 @_moves
 def all_to_all(ranks: list[Buffers], root: int) -> None:
-    values = [[value.clone() for value in each.inputs] for each in ranks]
+    values = [
+        [value.clone() for value in each.inputs] if each.outputs else each.inputs for each in ranks
+    ]
     for i, each in enumerate(ranks):
         for output, sent in zip(each.outputs, values, strict=False):
             put(output, sent[i])

@@ -80,12 +80,14 @@ class SimulatedWork(private.Work):
 class LazyFuture(torch.futures.Future[Any]):
     """A Future that computes its value when it is first asked for."""
 
-    def __init__(self, compute: Callable[[], Any]) -> None:
+    def __init__(self, compute: Callable[[], Any], parent: LazyFuture | None = None) -> None:
         super().__init__()
-        self._compute = compute
+        self._compute, self._parent = compute, parent
 
     def complete(self) -> None:
         """Compute the value and call what was chained to it, unless that has happened."""
+        if self._parent is not None:
+            self._parent.complete()  # which completes this one, as it was chained to it
         if not super().done():
             try:
                 value = self._compute()
@@ -106,10 +108,6 @@ class LazyFuture(torch.futures.Future[Any]):
         return super().value()
 
     def then(self, callback: Callable[[Any], Any]) -> LazyFuture:
-        def chained() -> Any:
-            self.complete()
-            return callback(self)
-
-        following = LazyFuture(chained)
+        following = LazyFuture(lambda: callback(self), parent=self)
         self.add_done_callback(lambda _: following.complete())
         return following

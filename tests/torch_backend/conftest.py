@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,3 +41,19 @@ def simulate(tmp_path: Path) -> Callable[..., tuple[Run, str]]:
         return found, printed.getvalue()
 
     return call
+
+
+def on_gloo(folder: Path, n: int, *scripts: Path, record: bool = True) -> dict[str, Any]:
+    """What real Gloo processes print, and the operations of each rank; see real_gloo.py."""
+    out = folder / "gloo.json"
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("real_gloo.py"))]
+    command += [] if record else ["--plain"]
+    done = subprocess.run(
+        [*command, str(n), str(out), *map(str, scripts)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(out.read_text())
+    return {Path(name).stem: each for name, each in found.items()}

@@ -1,10 +1,11 @@
 """Runs scripts on real Gloo processes, recording what reaches their process groups.
 
-    python real_gloo.py NPROC OUT.json SCRIPT...
+    python real_gloo.py [--plain] NPROC OUT.json SCRIPT...
 
 One process imports torch and forks the ranks, so that the import is paid once. OUT.json gets, for
 each script, what it printed and, for each rank, its operations in order:
-[operation, bytes, dtype, ranks of the group, root or peer].
+[operation, bytes, dtype, ranks of the group, root or peer]. With --plain nothing is recorded, and
+nothing stands between the script and Gloo.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp
 import torch.distributed.pipelining
-import torch.distributed.tensor.parallel  # noqa: F401  # before the fork
+import torch.distributed.tensor.parallel  # before the fork
 from torch.distributed import distributed_c10d as c10d
 
 RECORD: list[list[Any]] = []
+PLAIN = "--plain" in sys.argv
 
 
 def size(tensors: Any) -> int:
@@ -87,6 +89,10 @@ class Recording(dist.ProcessGroup):
     def allreduce(self, tensors, opts):
         self.note("all_reduce", size(tensors), tensors)
         return self.inner.allreduce(tensors, opts)
+
+    def allreduce_coalesced(self, tensors, opts):
+        self.note("all_reduce", size(tensors), tensors)
+        return self.inner.allreduce_coalesced(tensors, opts)
 
     def broadcast(self, tensors, opts):
         self.note("broadcast", size(tensors), tensors, opts.rootRank)
@@ -188,7 +194,8 @@ def rank_of(script: str, rank: int, n: int, port: int, folder: Path) -> None:
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo",
     )  # fmt: skip
     torch.set_num_threads(1)
-    install()
+    if not PLAIN:
+        install()
     sys.argv = [script]
     sys.path.insert(0, str(Path(script).resolve().parent))
     printed = io.StringIO()
@@ -221,6 +228,6 @@ def run(script: str, n: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    _, nproc, out, *scripts = sys.argv
+    nproc, out, *scripts = [word for word in sys.argv[1:] if word != "--plain"]
     found = {script: run(script, int(nproc)) for script in scripts}
     Path(out).write_text(json.dumps(found))
