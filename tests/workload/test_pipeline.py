@@ -22,7 +22,7 @@ from commsim.workload.pipeline import (
 from commsim.workload.pipeline_plan import bind
 from commsim.workload.works import Table, Work
 
-SCHEDULES = ("gpipe", "1f1b", "zero_bubble", "dualpipe")
+SCHEDULES = ("gpipe", "1f1b", "zero_bubble", "zero_bubble_v", "dualpipe")
 
 
 def played(schedule: str, p: int, m: int, v: int, *times: Any, **more: Any) -> PipelineTimes:
@@ -64,6 +64,15 @@ def test_bubble_of_dualpipe(p: int, m: int) -> None:
     # DeepSeek-V3, table 2: (PP/2 - 1) (F&B + B - 3W), B the whole backward: F = 1, B = 2, W = 1.
     times = played("dualpipe", p, m, 2, 1.0, 1.0, 1.0)
     assert times.idle == pytest.approx([(p / 2 - 1) * (3.0 + 2.0 - 3.0)] * p)
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (8, 40)])
+def test_no_stage_of_zb_v_waits_once_it_has_begun(p: int, m: int) -> None:
+    # Qi et al. 2024, section 6: zero bubble where F = B = W, within 1F1B's memory (2 p chunks).
+    times = played("zbv", p, m, 2, 1.0, 1.0, 1.0)
+    for starts, ends, busy in zip(times.starts, times.ends, times.busy, strict=True):
+        assert ends[-1] - starts[0] == busy
+    assert max(times.in_flight) <= 2 * p
 
 
 # ---- memory ----
@@ -154,6 +163,8 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     p = draw(st.integers(1, 6))
     v = draw(st.integers(1, 3))
     m = draw(st.integers(1, 14))
+    if schedule == "zero_bubble_v":
+        v = 2
     if schedule == "dualpipe":
         p, v = 2 * ((p + 1) // 2), 2
         m = 2 * p + 2 * (m // 2)
@@ -180,6 +191,8 @@ def before(kind: str, stage: int, chunk: int, case: dict[str, Any]) -> tuple[int
     giver = stage - 1 if down else stage + 1
     if 0 <= giver < p:
         return giver, chunk
+    if route == "v":  # at the turn, from the stage's other chunk
+        return (stage, 1 - chunk) if giver == p else None
     if route != "loop" or not 0 <= chunk + (giver - stage) < v:
         return None
     return giver % p, chunk + (giver - stage)
