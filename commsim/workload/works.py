@@ -38,10 +38,12 @@ class Pipeline(ABC):
     model on each of p stages: "loop": stage 0 to p - 1, then the next chunk from stage 0 again;
     "v": down through chunk 0, back up through chunk 1; "both": half of the micro-batches down
     through chunk 0, the others up through chunk 1, which holds the same layers in reverse.
+    splits: whether it takes backward apart, so that s of both parts must be known.
     """
 
     __slots__ = ()
     names: ClassVar[tuple[str, ...]]
+    splits: ClassVar[bool] = False
     route: str = "loop"
 
     @abstractmethod
@@ -61,6 +63,7 @@ class Table(Pipeline):
     """A schedule of one's own: the works of every stage, written out."""
 
     names: ClassVar[tuple[str, ...]] = ("table",)
+    splits: ClassVar[bool] = True
     order: Order
     route: str = "loop"
 

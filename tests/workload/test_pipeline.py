@@ -269,6 +269,12 @@ def test_the_fast_route_waits_until_the_pace_has_settled() -> None:
     )
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_schedule_says_whether_it_splits_backward(schedule: str) -> None:
+    works = {w.kind for line in order(schedule, 4, 8, 2) for w in line}
+    assert pipeline(schedule).splits == ("W" in works)
+
+
 # ---- refusals ----
 
 

@@ -24,6 +24,7 @@ class DualPipe(Pipeline):
     (the report's F&B + B - 3W, whose B is the whole of it)."""
 
     names: ClassVar[tuple[str, ...]] = ("dualpipe",)
+    splits: ClassVar[bool] = True
     route: str = "both"
 
     def period(self, stages: int) -> int:

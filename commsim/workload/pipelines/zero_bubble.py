@@ -20,6 +20,7 @@ class ZeroBubble(Pipeline):
     """Bubble of uniform stages: (p - 1) (F + B - W), a third of 1F1B's where F = B = W."""
 
     names: ClassVar[tuple[str, ...]] = ("zero_bubble", "zb_h1", "interleaved_zero_bubble")
+    splits: ClassVar[bool] = True
 
     def works(self, stage: int, stages: int, micro_batches: int, chunks: int) -> Sequence[Work]:
         """Warm-up forwards; forward, backward and an older weight's gradient in turn; the rest."""

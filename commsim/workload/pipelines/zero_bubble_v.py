@@ -23,6 +23,7 @@ class ZeroBubbleV(Pipeline):
     begins."""
 
     names: ClassVar[tuple[str, ...]] = ("zero_bubble_v", "zbv", "zb_v")
+    splits: ClassVar[bool] = True
     route: str = "v"
 
     def works(self, stage: int, stages: int, micro_batches: int, chunks: int) -> Sequence[Work]:
