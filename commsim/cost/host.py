@@ -109,9 +109,10 @@ def parts(moved: Traffic, wires: Wires, n: int, tag: str, k: Mapping[str, Any]) 
     latency += busiest(moved.messages, moved.mean_messages) * message
     processing = busiest(moved.handled, moved.mean_handled) * byte
     processing += crowd * moved.reduced * k["reduce_byte"]
+    acknowledged = 1 + moved.duplex * k.get("acknowledgements", 0.0)
     ahead = np.minimum(moved.ahead, k.get("queue", 0.0))
     port, cut, own = (
-        np.maximum(0.0, nbytes + ahead - wires.burst) / rate
+        np.maximum(0.0, nbytes * acknowledged + ahead - wires.burst) / rate
         for nbytes, rate in (
             (moved.node, wires.port), (moved.cut, wires.cut), (moved.own, wires.own)
         )
@@ -119,10 +120,11 @@ def parts(moved: Traffic, wires: Wires, n: int, tag: str, k: Mapping[str, Any]) 
     both_ways = np.maximum(moved.peers, 1) ** -k.get("duplex_decay", 0.0) * (moved.peers != 0)
     delay = 1 + k.get(f"duplex.{tag}", 0.0) * both_ways
     port, own = port * delay, own * delay
+    # processes that copy at the same time wait for a core
+    turns = np.maximum(1.0, np.ceil(moved.copiers / wires.cores))
     return Parts(
         launch=k["launch"] * crowd, latency=latency, processing=processing,
-        # all ranks copy at the same time: some wait for a core
-        copying=np.ceil(crowd) * moved.copied * k.get(f"copy_byte.{tag}", k["copy_byte"]),
+        copying=turns * moved.copied * k.get(f"copy_byte.{tag}", k["copy_byte"]),
         network=np.maximum(np.maximum(port, cut), own) / k["efficiency"],
         middle=cut > np.maximum(port, own), aside=own > np.maximum(port, cut),
         overlap=k.get(f"overlap.{tag}", k["overlap"]),

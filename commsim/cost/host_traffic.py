@@ -40,14 +40,17 @@ class Traffic:
     """What an algorithm moves. All counts are for one operation.
 
     rounds: messages that wait for one another, end to end. messages, handled: sends plus receives
-    of the process that is busy longest, and their bytes; mean_*: averaged over the processes. node:
-    bytes through the network port of the busiest machine in its busier direction. cut: bytes
+    of the process that is busy longest, and their bytes; mean_*: averaged over the processes.
+    node: bytes through the network port of the busiest machine in its busier direction. cut: bytes
     between the halves of the cluster, one direction. own: as node, if every rank were a machine of
-    its own: what passes the busiest rank's own link. copied: bytes a process moves in its own
-    memory before or after all else; reduced: bytes it adds up meanwhile. peers: connections of a
-    process with a port of its own that carry bulk data in both directions at once (0: none). ahead:
-    bytes that a process sends before the word that it is ready to receive. far, far_rounds: share
-    of handled bytes, and of rounds, that cross the network.
+    its own: what passes the busiest rank's own link. duplex: share of these bytes that comes in
+    while they go out, and is acknowledged the same way. peers: connections of a process with a port
+    of its own that carry bulk data in both directions at once (0: none). ahead: bytes that a
+    process sends before the word that it is ready to receive.
+    copied: bytes a process moves in its own memory before or after all else, `copiers` processes
+    at once (0: all, or one a machine where ranks behind one port end one after the other).
+    reduced: bytes it adds up meanwhile.
+    far, far_rounds: share of handled bytes, and of rounds, that cross the network.
     """
 
     rounds: float
@@ -58,7 +61,9 @@ class Traffic:
     node: float = 0.0
     cut: float = 0.0
     own: float = 0.0
+    duplex: float = 0.0
     copied: float = 0.0
+    copiers: float = 0.0
     reduced: float = 0.0
     peers: int = 0
     ahead: float = 0.0
@@ -76,7 +81,7 @@ def _even(rounds: float, messages: float, sent: float, **rest: float) -> Traffic
     """Traffic in which every process sends and receives the same."""
     return Traffic(
         rounds=rounds, messages=2 * messages, handled=2 * sent,
-        mean_messages=2 * messages, mean_handled=2 * sent, **rest,  # type: ignore[arg-type]
+        mean_messages=2 * messages, mean_handled=2 * sent, duplex=1.0, **rest,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -135,7 +140,7 @@ def ring_all_reduce(at: Layout, size: float) -> Traffic:
 
 def ring_slice(at: Layout, size: float) -> Traffic:
     """torch copies all parts into one buffer first, and the rank's own out of it at the end."""
-    return replace(ring_all_reduce(at, size), copied=size + size / at.n)
+    return replace(ring_all_reduce(at, size), copied=size + size / at.n, copiers=at.n)
 
 
 def ring_all_gather(at: Layout, size: float) -> Traffic:
@@ -481,6 +486,6 @@ def traffic(algorithm: str, operation: str, size: float, at: Layout) -> Traffic:
         )
     found = count(at, size)
     if at.hosts == 1 or at.hosts == at.n:
-        return replace(found, own=found.node)
+        return replace(found, own=found.node, copiers=found.copiers or at.n)
     alone = replace(at, hosts=at.n, per_host=1, near=1, crossings=1)
-    return replace(found, own=count(alone, size).node)
+    return replace(found, own=count(alone, size).node, copiers=found.copiers or at.hosts)

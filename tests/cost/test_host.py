@@ -176,6 +176,27 @@ def test_a_word_of_readiness_waits_behind_what_was_sent_before() -> None:
     assert dict(found.breakdown)["network"] == pytest.approx(4e-6)
 
 
+def test_ranks_behind_one_port_copy_one_after_the_other() -> None:
+    # 2 machines x 3 on 2 cores: two ranks at once, so nobody waits
+    asked, where = Collective("all_gather", 6_000_000), machines(2, 3)
+    choice = Gloo().choose(asked, where)
+    assert isinstance(choice.facts, HostFacts)
+    found = cost(
+        asked, where, choice.chosen, choice.facts, profile(copy_byte=1e-9), Wires(port=1e9, cores=2)
+    )
+    assert dict(found.breakdown)["copying"] == pytest.approx(6e-3)
+
+
+def test_what_comes_in_is_acknowledged_through_the_same_port() -> None:
+    # a ring sends and receives 6 MB, and 1 % of that as acknowledgements; one message gets none
+    book = profile(acknowledgements=0.01)
+    found = price(Gloo(), Collective("all_reduce", 4_000_000), machines(4), book)
+    assert dict(found.breakdown)["network"] == pytest.approx(6.06e-3)
+    one = Collective("send_recv", 1_000_000, ranks=(0, 1), root=0)
+    found = price(Gloo(), one, machines(2), book)
+    assert dict(found.breakdown)["network"] == pytest.approx(1e-3)
+
+
 def test_mpich_broadcasts_one_child_after_the_other_and_then_scatters() -> None:
     # 4 ranks: binomial, 2 sends of 1 MB; 8 ranks: scatter 7/8 + ring all-gather 7/8
     found = price(FLAT, Collective("broadcast", 1_000_000), machines(4), profile())
