@@ -4,11 +4,11 @@ A model becomes pieces, one a parameter tensor, each with its share of the time 
 
     share = FLOP / ceiling + bytes moved / memory bandwidth
 
-of its part of the forward pass (backward: twice that; with everything recomputed three times), so
-that gradients are there when they would be. The pieces go through an overlap schedule, collectives
-take what `predict` says, and hold an SM for each of their channels, which compute beside them does
-without. What is exposed comes out. Neglected: compute that waits for HBM, for which the collectives
-compete as well, and the host's time to launch kernels.
+of its part of the forward pass (backward: twice that, of frozen ones once; and once more where all
+is recomputed), so that gradients are there when they would be. The pieces go through an overlap
+schedule; collectives take what `predict` says, and hold an SM for each of their channels, which
+compute beside them does without. What is exposed comes out. Neglected: compute that waits for HBM,
+for which collectives compete as well, and the host's time to launch kernels.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ class _Share:
     tensors: tuple[Tensor, ...]
     seconds: float
 
+    @property
+    def backward(self) -> int:
+        """Times the forward: the input's gradient, and the weight's where it is not frozen."""
+        return 1 if self.tensors and not any(t.trained for t in self.tensors) else 2
+
 
 def step_of(
     model: Model,
@@ -66,23 +71,24 @@ def step_of(
     no real step reaches). dtype: of the gradients. recompute: activations are computed again.
     """
     shares = list(_shares(model, device(cluster.gpu), batch, seq_len))
-    passes = 4 if recompute else 3
+    backwards = [share.backward + recompute for share in shares]
     factor = 1.0
     if one_gpu is not None:
-        factor = one_gpu / (passes * sum(share.seconds for share in shares))
+        every = zip(shares, backwards, strict=True)
+        factor = one_gpu / sum(share.seconds * (1 + back) for share, back in every)
     return Step(
         pieces=tuple(
             Piece(
                 name=share.name,
                 forward=share.seconds * factor,
-                backward=(passes - 1) * share.seconds * factor,
+                backward=back * share.seconds * factor,
                 parameters=tuple(
                     Parameter(name=t.name, shape=t.shape, dtype=dtype)
                     for t in share.tensors
                     if t.trained
                 ),
             )
-            for share in shares
+            for share, back in zip(shares, backwards, strict=True)
         )
     )
 

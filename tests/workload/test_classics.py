@@ -46,6 +46,18 @@ def test_pieces_add_up(name: str, seq_len: int, parameters: int | None) -> None:
     assert sum(p.backward for p in again.pieces) == pytest.approx(0.225)
 
 
+def test_lora_exchanges_its_adapters_alone() -> None:
+    # 32 layers, q_proj and v_proj of 4096 x 4096, rank 16: A and B of 16 x 4096 each.
+    model = load_model("llama2-7b", lora={"rank": 16, "targets": ["q_proj", "v_proj"]})
+    step = step_of(model, ethernet("10Gbit/s"), 1, 512, one_gpu=1.0, dtype="bfloat16")
+    assert sum(p.nbytes for p in step.parameters) == 2 * 32 * 2 * 2 * 16 * 4096
+    # Frozen matrices need no gradient of their own: backward is about as long as forward.
+    backward = sum(p.backward for p in step.pieces)
+    assert backward == pytest.approx(0.5, abs=0.02)
+    c = compare(step, Group(ethernet("10Gbit/s")), {"bucketed": DdpBuckets()})
+    assert c.alone < c.duration("bucketed") < 1.1 * c.alone
+
+
 def test_without_a_measurement_the_roofline_is_taken() -> None:
     # VGG-16 is known for 15.5 G multiply-adds an image of 224 x 224 (Simonyan and Zisserman 2014):
     # three passes of 31 GFLOP at 80 % of 125 TFLOP/s take 0.93 ms, memory traffic comes on top.
