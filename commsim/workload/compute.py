@@ -5,6 +5,10 @@
                | flops / (ceiling x unfused) + maps x passes / memory     scores written to memory
     traffic    = bytes moved / (memory bandwidth x stream)
     kernels    = launches x gap
+    experts    products in groups reach `grouped` of that
+    together   x (1 + variation sqrt(2 ln GPUs)): all wait for the slowest of many (the expected
+               largest of normal deviates, at most; Sinha et al., SC'22, "Not All GPUs Are Created
+               Equal": GPUs of one kind differ by 2 to 3 %, one standard deviation)
     duration   = max(sum of these, launches x host)
 
 ceiling: the best matrix product measured on the part, or TYPICAL of its data sheet's rate; below
@@ -19,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from commsim.topology.parts import GpuPart
@@ -53,7 +57,6 @@ class Device:
     generation: str
     ceiling: float
     ceiling8: float
-    ceiling32: float
     memory: float
     sms: int
 
@@ -88,9 +91,17 @@ def device(gpu: GpuPart) -> Device:
         ceiling, ceiling8 = ceiling * slower, ceiling8 * slower
     return Device(
         name=gpu.name, generation=generation_of(gpu), ceiling=ceiling, ceiling8=ceiling8,
-        ceiling32=TYPICAL * (sheet.get("tfloat32") or sheet.get("float32", rate)),
         memory=gpu.memory_bandwidth, sms=gpu.sms or 100,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def slowest(d: Device, gpus: int, variation: float) -> Device:
+    """The device that `gpus` of its kind together wait for."""
+    slower = 1 + variation * math.sqrt(2 * math.log(gpus))
+    return replace(
+        d, ceiling=d.ceiling / slower, ceiling8=d.ceiling8 / slower, memory=d.memory / slower
+    )
 
 
 def sheet_rate(gpu: GpuPart, dtype: str) -> float:
@@ -135,6 +146,8 @@ def product_seconds(p: Matmul, d: Device, v: Mapping[str, float], narrow: bool) 
     uneven: float = (whole / (p.m * p.n * p.count)) ** v["wave"]
     if p.k % 8 or p.n % 8:
         rate *= UNALIGNED
+    if p.grouped:
+        rate *= v["grouped"]
     ramp = 1 + v["ramp"] * (2 if narrow else 1) / p.k
     compute = p.flops * ramp * uneven / rate
     bytes_ = (p.m * p.k + p.k * p.n) * (1 if narrow else 2) + 2 * p.m * p.n

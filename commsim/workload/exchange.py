@@ -78,11 +78,14 @@ def sharded(
             together = _sum(messages)
             hidden = overlap and not serial
             shown = beside(together, work, s) if hidden else together
+            share = shown / together if together else 0.0
             for m in messages:
-                part = shown * m.message.duration * m.count / together if together else 0.0
-                sent.append(Sent("dp", m.message, part / m.count, unit.count * m.count))
-            if i == 0 and hidden:
-                sent.extend(Sent("dp", m.message, m.message.duration, m.count) for m in end)
+                times = unit.count * m.count
+                if i == 0 and hidden and m in end:  # the first layer's has nothing beside it
+                    sent.append(Sent("dp", m.message, m.message.duration, m.count))
+                    times -= m.count
+                if times:
+                    sent.append(Sent("dp", m.message, share * m.message.duration, times))
     return tuple(forward), tuple(backward)
 
 

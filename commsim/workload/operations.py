@@ -10,7 +10,7 @@ Ignored: dropout masks, biases, rotary tables.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from commsim.workload.layout import Layout
@@ -19,13 +19,15 @@ from commsim.workload.model import Attention, Experts, FeedForward, Layer, Model
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """`count` products of (m x k) by (k x n); narrow: may run in 8-bit if the layout does."""
+    """`count` products of (m x k) by (k x n). narrow: may run in 8 bit if the layout does; grouped:
+    in one kernel of an expert each."""
 
     m: float
     n: float
     k: float
     count: float = 1
     narrow: bool = True
+    grouped: bool = False
 
     @property
     def flops(self) -> float:
@@ -149,8 +151,8 @@ def _feed(f: FeedForward | Experts, hidden: int, s: Shape) -> tuple[list[Matmul]
     each = rows / local
     products = [
         Matmul(t / s.tp, f.count, hidden, narrow=False),
-        Matmul(each, wide * width, hidden, local),
-        Matmul(each, hidden, width, local),
+        Matmul(each, wide * width, hidden, local, grouped=True),
+        Matmul(each, hidden, width, local, grouped=True),
     ]
     moved = rows * (wide + 1) * width + 6 * rows * hidden  # sorted out, back, and summed
     if f.shared_width:
@@ -193,9 +195,9 @@ def backward(work: Work, frozen: bool = False) -> Work:
     reads input and gradient and writes one: 5 for 3)."""
     products = []
     for p in work.matmuls:
-        products.append(Matmul(p.m, p.k, p.n, p.count, p.narrow))
+        products.append(replace(p, n=p.k, k=p.n))
         if not frozen:
-            products.append(Matmul(p.k, p.n, p.m, p.count, p.narrow))
+            products.append(replace(p, m=p.k, k=p.m))
     return Work(tuple(products), work.cores, 1.6 * work.moved, 1.8 * work.launches)
 
 

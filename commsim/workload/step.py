@@ -11,9 +11,10 @@ hides what follows each framework's schedule. The ranks of a stage are alike: on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,6 +160,54 @@ class StepPrediction:
             "framework": self.framework,
         }
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed, one sentence each."""
+        known = self.profile.fitted
+        strange = [
+            f"no step with {kind} {tag!r} was measured: the interval is wider"
+            for kind, tag in tags_of(self.cluster, self.layout)
+            if tag not in known.get(kind, ())
+        ]
+        old = []
+        if self.layout.dtype == "float16":
+            old = ["float16 is taken for code of before 2022: attention is not fused"]
+        return (*self.cluster.notes, *self.model.notes, *old, *strange, *self.memory.notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-able figures, keys with a unit suffix."""
+        low, high = self.interval
+        return {
+            "model": self.model.name,
+            "parameters": self.model.parameters,
+            "cluster": self.cluster.name,
+            "gpu": self.cluster.gpu.name,
+            "n_ranks": self.layout.world,
+            "layout": asdict(self.layout),
+            "duration_s": self.duration,
+            "interval_s": [low, high],
+            "tokens_per_s_per_gpu": self.tokens_per_second_per_gpu,
+            "mfu": self.mfu,
+            "exposed_s": self.exposed,
+            "bubble_s": self.bubble,
+            "breakdown_s": self.breakdown,
+            "messages": [
+                {
+                    "along": sent.kind,
+                    "operation": sent.message.operation,
+                    "size_bytes": sent.message.nbytes,
+                    "n_ranks": sent.message.ranks,
+                    "algorithm": sent.message.algorithm,
+                    "count": sent.count,
+                    "each_s": sent.message.duration,
+                    "exposed_each_s": sent.exposed,
+                }
+                for sent in self.messages
+            ],
+            "memory": self.memory.to_dict(),
+            "notes": list(self.notes),
+        }
+
 
 def predict_step(
     model: Model, cluster: Cluster, layout: Layout, profile: Profile | str | Path | None = None
@@ -192,8 +241,9 @@ def step_with(
 ) -> StepPrediction:
     """The same for a layout known to be valid, with these constants."""
     f = framework(layout)
+    device = compute.slowest(compute.device(cluster.gpu), layout.world, values["variation"])
     s = Setting(
-        shape=operations.shape_of(layout, f.eager), device=compute.device(cluster.gpu),
+        shape=operations.shape_of(layout, f.eager), device=device,
         values=values, framework=f, messages=Messages(cluster, layout), hidden=model.hidden,
         narrow=layout.dtype == "float8", recompute=layout.recompute,
         tp_overlap=layout.tp_comm_overlap, frozen=model.lora is not None,

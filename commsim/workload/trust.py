@@ -22,7 +22,10 @@ Tags = tuple[tuple[str, str], ...]
 def tags_of(cluster: Cluster, layout: Layout) -> Tags:
     """What a profile's constants may differ by: the GPU's generation, whose kernels run."""
     generation = compute.device(cluster.gpu).generation
-    return (("generation", generation), ("stack", framework(layout).stack))
+    return (
+        ("generation", generation), ("stack", framework(layout).stack),
+        ("framework", layout.framework),
+    )  # fmt: skip
 
 
 def interval(duration: Seconds, profile: Profile, tags: Tags) -> tuple[Seconds, Seconds]:
