@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from commsim.collectives.collective import OPERATIONS as ALL
 from commsim.errors import CommsimError, SpecError
 from commsim.units import KIB, MIB, parse_size
 from validation.lab import ddp, report
@@ -36,6 +37,7 @@ QUICK = ("3@300Mbit/s", "2x2@1Gbit/s,300Mbit/s")
 # MPI's ranks spin while they wait: more of them than cores would measure the scheduler
 FEW = ("2@300Mbit/s", "3@300Mbit/s")
 OPERATIONS = ("all_reduce", "broadcast", "all_gather", "send_recv")
+KNOWN = (*ALL, "ring_shift")  # every rank to the next; send_recv: one message across
 SIZES = (256 * KIB, MIB, 4 * MIB, 16 * MIB)
 LOOPBACK_RANKS = 2
 
@@ -72,6 +74,12 @@ def measure(asked: argparse.Namespace) -> None:
         )
     except CommsimError as error:
         raise SpecError([f"--size: {error}"]) from None
+    unknown = [op for op in asked.op if op not in KNOWN]
+    if unknown or asked.repeats < 1:
+        raise SpecError(
+            [f"--op {op}: expected one of {', '.join(KNOWN)}" for op in unknown]
+            + [f"--repeats {asked.repeats}: expected 1 or more"] * (asked.repeats < 1)
+        )
     cases = [Case(op=op, nbytes=n, repeats=asked.repeats) for op in asked.op for n in sizes]
     if why := refusal():
         print(f"no shaped links here: {why}; the machine's loopback instead, without predictions")

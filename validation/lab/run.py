@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,8 @@ from validation.lab.network import LabError, Network, address, rank_of
 Matrix = NDArray[np.float64]
 ROOT = Path(__file__).resolve().parents[2]
 BACKENDS = ("gloo", "mpi")
+NEEDS = {"gloo": "torch", "mpi": "mpi4py"}
+WHEELS = {"gloo": ("torch",), "mpi": ("mpi4py", "mpich")}
 PORT = 29511
 FIFO = ("chrt", "-f", "20")  # Gloo ranks run when they are ready to, whoever else is busy
 
@@ -63,8 +66,13 @@ def run(
 ) -> list[Result]:
     """Every case in order, by `ranks` processes; network: None for the machine's loopback.
 
-    Raises LabError with what the ranks said where one fails or all take longer than `limit`.
+    Raises LabError with what the ranks said where one fails or all take longer than `limit`, and
+    where what the backend needs is not installed.
     """
+    if find_spec(NEEDS[backend]) is None:
+        raise LabError(
+            f"{backend}: needs {NEEDS[backend]}; pip install {' '.join(WHEELS[backend])}"
+        )
     plan = {
         "backend": backend, "ranks": ranks, "device": "eth0" if network else "",
         "cases": [[c.op, c.nbytes, c.repeats] for c in cases],

@@ -1,0 +1,85 @@
+"""The lab's predictions: what a cluster file cannot say is taken into account, and nothing else."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commsim.units import MIB
+from validation.lab.compare import compare, expected, question, summary
+from validation.lab.layout import parse
+from validation.lab.report import write
+from validation.lab.run import Case, Result
+
+HEADERS = 9014 / 8948  # bytes on the link over bytes of data
+
+
+def result(op: str, nbytes: int, pairs: np.ndarray, *times: float) -> Result:
+    device = tuple(float(row.sum()) for row in pairs)
+    return Result(case=Case(op=op, nbytes=nbytes), times=times, device=device, pairs=pairs)
+
+
+def test_a_full_bucket_passes_at_once() -> None:
+    # 16 MiB one way at 37.5 MB/s, but for the 32 KiB that the idle bucket lets pass; ranks' own
+    # work takes well under 1 % of that
+    wire = (16 * MIB - 32 * 1024) / 37.5e6 * HEADERS
+    found = expected("gloo", parse("3@300Mbit/s"), "send_recv", 16 * MIB)
+    assert wire < found < 1.01 * wire
+
+
+def test_the_uplink_bounds_and_not_the_ranks_own_links() -> None:
+    # 6 ranks in a ring: 10/6 of the size each, once through each uplink at 18.75 MB/s
+    wire = (16 * MIB * 10 / 6 - 32 * 1024) / 18.75e6 * HEADERS
+    found = expected("gloo", parse("2x3@1Gbit/s,150Mbit/s"), "all_reduce", 16 * MIB)
+    assert wire < found < 1.02 * wire
+    # and if the uplink were the faster one, the links would be
+    wire = (16 * MIB * 10 / 6 - 32 * 1024) / 18.75e6 * HEADERS
+    found = expected("gloo", parse("2x3@150Mbit/s,1Gbit/s"), "all_reduce", 16 * MIB)
+    assert wire < found < 1.02 * wire
+
+
+def test_one_message_goes_from_the_first_rank_to_one_across() -> None:
+    asked = question("send_recv", 8, 5)
+    assert (asked.ranks, asked.root) == ((0, 2), 0)
+    assert question("ring_shift", 8, 5).root is None
+    assert question("broadcast", 8, 5).root == 0
+
+
+@pytest.mark.parametrize(("sizes", "name"), [(3.0, "flooded_binomial"), (2.0, "binomial")])
+def test_time_tells_apart_what_bytes_do_not(sizes: float, name: str) -> None:
+    # 4 ranks: 0 to 1 and 2, 1 to 3. All at once it takes 2 + 1 sizes, one by one 2.
+    pairs = np.zeros((4, 4))
+    pairs[0, 1] = pairs[0, 2] = pairs[1, 3] = 4 * MIB
+    took = sizes * 4 * MIB * HEADERS / 37.5e6
+    row = compare("gloo", parse("4@300Mbit/s"), [result("broadcast", 4 * MIB, pairs, took)])[0]
+    assert row.identified is not None
+    assert row.identified.names == (name,)
+    assert row.agrees == (name == "flooded_binomial")
+
+
+def test_errors_by_operation(tmp_path: Path) -> None:
+    layout = parse("2@300Mbit/s")
+    pairs = np.array([[0.0, 4 * MIB], [0.0, 0.0]])
+    exact = expected("gloo", layout, "send_recv", 4 * MIB)
+    rows = compare(
+        "gloo",
+        layout,
+        [result("send_recv", 4 * MIB, pairs, exact * share) for share in (1.0, 0.8, 0.5)],
+    )
+    # predicted over measured: 1, 1.25, 2
+    (cases, median, largest) = summary(rows, MIB)["send_recv"]
+    assert (cases, median, largest) == (3, pytest.approx(0.25), pytest.approx(1.0))
+    assert summary(rows, 8 * MIB) == {}
+    write(rows, tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(encoding="utf-8") as file:
+        told = list(csv.DictReader(file))
+    assert [r["topology"] for r in told] == ["star"] * 3
+    assert float(told[0]["time_us"]) == pytest.approx(exact * 1e6, abs=0.1)
+    assert (told[0]["link_mbit"], told[0]["bytes"], told[0]["algorithm"]) == (
+        "300",
+        "4194304",
+        "p2p",
+    )
