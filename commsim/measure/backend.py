@@ -53,7 +53,10 @@ class Backend(ABC):
 
     @abstractmethod
     def bind(self, asked: Asked, group: Any) -> Issue:
-        """The operation made ready, so that a call does nothing but start it."""
+        """The operation made ready, so that a call does nothing but start it.
+
+        group: that of `asked.ranks`, of a send_recv that of all ranks.
+        """
 
     @abstractmethod
     def gather(self, value: object) -> list[Any]:

@@ -24,7 +24,7 @@ def line_of(record: dict[str, Any]) -> str:
 
 class Journal:
     """Opens the file for new lines. An existing one is refused unless it is to be overwritten or
-    appended to. Raises MeasureError."""
+    appended to; a new one in which nothing was written is not left behind. Raises MeasureError."""
 
     def __init__(self, path: Path, *, overwrite: bool = False, append: bool = False) -> None:
         if overwrite and append:
@@ -35,6 +35,7 @@ class Journal:
                 f"{path}: exists already; --append adds to it, --overwrite replaces it"
             )
         self.path = path
+        self._new = not path.exists()
         self.cut = 0  # bytes of a torn last line that were taken away
         self.kept = 0  # lines written
         flags = os.O_WRONLY | os.O_CREAT | (0 if append else os.O_TRUNC)
@@ -52,22 +53,28 @@ class Journal:
     def write(self, record: dict[str, Any]) -> None:
         """Adds a line; BrokenRunError where it cannot be written, and then nothing of it is."""
         line = line_of(record).encode()
+        before = self._end
         try:
             written = 0
             while written < len(line):
                 written += os.write(self._file, line[written:])
+            self._end += len(line)
+            self.kept += 1
             _to_disk(self._file)
         except OSError as error:
+            self.kept -= self._end > before
+            self._end = before
             self._take_back()
             raise BrokenRunError(
                 f"{self.path}: {error.strerror}; the {self.kept} lines before are kept: make room "
                 "and go on with --append"
             ) from None
-        self._end += len(line)
-        self.kept += 1
+        except BaseException:  # Ctrl-C within a line; a whole one stays
+            self._take_back()
+            raise
 
     def _take_back(self) -> None:
-        """No piece of a line stays."""
+        """Nothing stays behind the last whole line."""
         try:
             os.ftruncate(self._file, self._end)
             os.lseek(self._file, self._end, os.SEEK_SET)
@@ -77,6 +84,8 @@ class Journal:
     def close(self) -> None:
         """No more lines."""
         os.close(self._file)
+        if self._new and not self._end:
+            self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Journal:
         return self

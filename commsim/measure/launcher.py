@@ -217,9 +217,8 @@ def _hang(plan: Plan, folder: Path, patience: Seconds) -> BrokenRunError:
     lines = [f"no progress for {format_time(patience)} (--timeout); where the ranks are:"]
     for rank in pids:
         at = [w for w in _last_words(folder / f"rank{rank}.err", 60) if w.startswith("  File")]
-        lines.append(
-            f"  rank {rank}: {at[0].strip() if at else 'does not answer: stopped, or inside a library'}"
-        )
+        where = at[0].strip() if at else "does not answer: it is stopped, or inside a library"
+        lines.append(f"  rank {rank}: {where}")
     return BrokenRunError("\n".join(lines))
 
 

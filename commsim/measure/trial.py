@@ -95,11 +95,12 @@ def _captured(session: Session, call: Issue) -> Issue:
     return issue
 
 
-def work_of(readies: Sequence[Ready]) -> Work | None:
-    """Run i of all of them: of several, all are started before any is waited for."""
+def work_of(readies: Sequence[Ready], at_once: bool = False) -> Work | None:
+    """Run i of all of them; None where there are none. at_once: several on some rank, so every
+    rank starts all of its own before it waits for any (MPI wants all ranks to call alike)."""
     if not readies:
         return None
-    if len(readies) == 1:
+    if not at_once:
         calls = readies[0].calls
 
         def alone(i: int) -> None:
@@ -124,8 +125,8 @@ def trial(
         ready for i, collective in enumerate(collectives)
         if (ready := prepare(session, collective, in_place, _copy(collectives, i))) is not None
     ]  # fmt: skip
-    work, settings = work_of(mine), session.settings
-    wrong = check(session, mine) if settings.check else []
+    work, settings = work_of(mine, len(collectives) > 1), session.settings
+    wrong = check(session, mine, work) if settings.check else []
     session.run(work, settings.warmup)
     run = session.run(work, settings.iterations)
     found = session.backend.gather((run, wrong))
@@ -137,8 +138,8 @@ def _copy(collectives: Sequence[Collective], index: int) -> int:
     return sum(c.ranks == collectives[index].ranks for c in collectives[:index])
 
 
-def check(session: Session, readies: Sequence[Ready]) -> list[int]:
-    """Elements that come out wrong on this rank, for each of the collectives."""
+def check(session: Session, readies: Sequence[Ready], work: Work | None) -> list[int]:
+    """Elements that come out wrong on this rank when `work` runs, for each of the collectives."""
     patterns = []
     for ready in readies:
         asked, (send, receive) = ready.collective, ready.slots[0]
@@ -150,7 +151,6 @@ def check(session: Session, readies: Sequence[Ready]) -> list[int]:
         if send is not None:
             pattern.fill(send, ready.position)
     session.device.finish()
-    work = work_of(readies)
     session.line.wait()
     if work is not None:
         work(0)

@@ -102,6 +102,8 @@ def test_an_existing_file_is_not_lost(tmp_path: Path) -> None:
         Journal(path, overwrite=True, append=True)
     Journal(path, overwrite=True).close()
     assert path.read_text() == ""
+    Journal(tmp_path / "other.jsonl").close()
+    assert not (tmp_path / "other.jsonl").exists()  # nothing was measured
     with pytest.raises(MeasureError, match=r"no/m.jsonl: cannot be written: No such file"):
         Journal(tmp_path / "no" / "m.jsonl")
 

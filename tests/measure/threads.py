@@ -54,6 +54,9 @@ class ThreadBackend(Backend):
         return self.boards[key]
 
     def bind(self, asked: Asked, group: Board) -> Issue:
+        if asked.operation == "send_recv":  # its group is that of all ranks
+            group = self.boards.setdefault(asked.ranks, Board(len(asked.ranks)))
+
         def issue(awaited: bool) -> Callable[[], None] | None:
             run(asked, group)
             if asked.receive is not None:

@@ -127,7 +127,11 @@ def _call(mpi: Any, asked: Asked, group: Any) -> Callable[[bool], Any]:
     name, arguments = names[asked.operation]
     blocking, starting = getattr(group, name.capitalize()), getattr(group, f"I{name}")
 
+    copies = asked.operation == "broadcast" and here and not asked.in_place
+
     def call(later: bool) -> Any:
+        if copies:  # MPI has it in place only: --copies
+            np.copyto(asked.receive, asked.send)
         if later:
             return [starting(*arguments)]
         blocking(*arguments)

@@ -25,8 +25,9 @@ def measure(step: Step, session: Session) -> list[Record]:
     m, n, k = step.gemm
     multiply = session.device.matmul(m, n, k, step.gemm_dtype)
     ready = prepare(session, step.collective, step.forms[0])
-    work, settings = work_of([] if ready is None else [ready]), session.settings
-    wrong = check(session, [] if ready is None else [ready]) if settings.check else []
+    mine = [] if ready is None else [ready]
+    work, settings = work_of(mine), session.settings
+    wrong = check(session, mine, work) if settings.check else []
 
     def product(i: int) -> None:
         multiply()
@@ -42,13 +43,13 @@ def measure(step: Step, session: Session) -> list[Record]:
     least = math.ceil(SPAN * one / other)
     times = int(session.backend.share(max(settings.iterations, least)))
     session.line.wait()
-    mine: list[float] = []
+    beside: list[float] = []
     theirs: list[float] = []
     if work is not None:
         spans, others = session.device.beside(work, times, multiply, other / one)
-        mine, theirs = statistics.overlapped(spans, others), statistics.overlapped(others, spans)
+        beside, theirs = statistics.overlapped(spans, others), statistics.overlapped(others, spans)
     session.device.finish()
-    found = session.backend.gather((alone, mine, products.durations, theirs, wrong))
+    found = session.backend.gather((alone, beside, products.durations, theirs, wrong))
     if not found:
         return []
     ranks = ranks_of(step.collective, session.backend.n_ranks)
