@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from commsim.errors import UnknownNameError
 from commsim.topology import parts
 from commsim.topology.cluster import Cluster
-from commsim.torch_backend import private
+from commsim.torch_backend import fake, private
 from commsim.torch_backend.errors import MissingWaitError
 from commsim.torch_backend.group import extent
 from commsim.torch_backend.world import Rank
@@ -54,6 +54,18 @@ WITHOUT_KERNEL = frozenset(
 )  # fmt: skip
 SYNCHRONIZING = frozenset({"aten::_local_scalar_dense", "aten::nonzero", "aten::equal"})
 COMMUNICATION = ("c10d", "_c10d_functional", "_dtensor", "symm_mem")
+
+
+ATEN = torch.ops.aten
+FLOPS: dict[Any, Callable[..., int]] = {  # torch's counts, for the attention of CPUs too
+    ATEN._scaled_dot_product_flash_attention_for_cpu: flop_registry[
+        ATEN._scaled_dot_product_flash_attention
+    ],
+    ATEN._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
+        ATEN._scaled_dot_product_flash_attention_backward
+    ],
+    **flop_registry,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +105,7 @@ class Compute:
     mode: str
     model: Roofline
     keep_spans: bool = False
+    fake: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -102,7 +115,10 @@ class Compute:
     def on(self, rank: Rank) -> Iterator[None]:
         """What the calling thread computes is the rank's."""
         torch.autograd.set_multithreading_enabled(False)
-        with Kernels(rank, self):
+        with (
+            fake.mode() if self.fake else contextlib.nullcontext() as shapes,
+            Kernels(rank, self, shapes),
+        ):
             yield
 
 
@@ -147,7 +163,7 @@ def kind_of(func: Any) -> Kind:
             name=name, kernel=not (views or other or name in WITHOUT_KERNEL),
             synchronizes=schema.name in SYNCHRONIZING, looks=views or other,
             written=frozenset(written),
-            count_flops=flop_registry.get(func._overloadpacket),
+            count_flops=FLOPS.get(func._overloadpacket),
         )  # fmt: skip
     return kind
 
@@ -155,21 +171,32 @@ def kind_of(func: Any) -> Kind:
 class Kernels(private.DispatchMode):
     """Sees every op of a rank's thread: times it, and checks what it reads and writes."""
 
-    def __init__(self, rank: Rank, compute: Compute) -> None:
+    def __init__(self, rank: Rank, compute: Compute, shapes: Any) -> None:
         super().__init__()
-        self._rank, self._compute = rank, compute
+        self._rank, self._compute, self._shapes = rank, compute, shapes
+        self._functional = fake.Functional()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         if not PLAIN.issuperset(types):
-            if any(issubclass(kind, private.FakeTensor) for kind in types):
+            if not all(kind in PLAIN or kind is private.FakeTensor for kind in types):
+                return NotImplemented  # a DTensor, say, goes first: what it calls comes here
+            if self._shapes is None:
                 return func(*args, **kwargs)  # torch asks itself for a shape
-            return NotImplemented  # a tensor subclass (DTensor) first: what it calls comes here
         kind = kind_of(func)
         if self._rank.in_flight and not kind.looks and kind.name not in WITHOUT_KERNEL:
             self._check(kind, args, kwargs)
+        if self._shapes is not None:
+            if func.namespace == "_c10d_functional":
+                return self._functional.call(func, args, kwargs)
+            if kind.name == "aten::_local_scalar_dense":
+                self._rank.clock.synchronize()
+                if isinstance(args[0], private.FakeTensor):
+                    return fake.default_of(args[0])
+                with private.no_modes():
+                    return func(*args)
         mode = self._compute.mode
         if mode == "measured":
             return self._measure(kind, func, args, kwargs)

@@ -163,16 +163,16 @@ class SimulatedGroup(private.ProcessGroup):
                     f"output tensor size must be equal to world_size times input tensor size: "
                     f"{output.numel()} != {n} * {value.numel()}"
                 )
-        pieces = [_pieces(o, n) for o in outputs]
-        return self._all_gather(function, pieces, inputs, whole=outputs)
+        buffers = tuple(
+            Buffers(inputs=(value,), outputs=tuple(_pieces(output, n)))
+            for value, output in zip(inputs, outputs, strict=True)
+        )
+        return self._collective(
+            function, "all_gather", buffers, movers.all_gather, outputs, reads=inputs,
+            nbytes=_nbytes(outputs), counts=_counts(inputs),
+        )  # fmt: skip
 
-    def _all_gather(
-        self,
-        function: str,
-        outputs: Lists,
-        inputs: Sequence[Tensor],
-        whole: Sequence[Tensor] | None = None,
-    ) -> SimulatedWork:
+    def _all_gather(self, function: str, outputs: Lists, inputs: Sequence[Tensor]) -> SimulatedWork:
         buffers = tuple(
             Buffers(inputs=(value,), outputs=tuple(out))
             for value, out in zip(inputs, outputs, strict=True)
@@ -191,8 +191,7 @@ class SimulatedGroup(private.ProcessGroup):
         flat = [t for out in outputs for t in out]
         return self._collective(
             function, "all_gather", buffers, movers.all_gather,
-            list(whole) if whole is not None else flat, reads=inputs, nbytes=_nbytes(flat),
-            counts=counts,
+            flat, reads=inputs, nbytes=_nbytes(flat), counts=counts,
         )  # fmt: skip
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
@@ -237,8 +236,15 @@ class SimulatedGroup(private.ProcessGroup):
                     f"input tensor must be the same size as output size times world size: "
                     f"{value.numel()} != {n} * {output.numel()}"
                 )
-        pieces = [_pieces(value, n) for value in inputs]
-        return self._reduce_scatter(function, outputs, pieces, opts)
+        op = _reduce_op(opts)
+        buffers = tuple(
+            Buffers(inputs=tuple(_pieces(value, n)), outputs=(output,), op=op)
+            for output, value in zip(outputs, inputs, strict=True)
+        )
+        return self._collective(
+            function, "reduce_scatter", buffers, movers.reduce_scatter, outputs, reads=inputs,
+            nbytes=_nbytes(inputs), counts=_counts(outputs), reduce_op=op,
+        )  # fmt: skip
 
     def _reduce_scatter(
         self, function: str, outputs: Sequence[Tensor], inputs: Lists, opts: Any
@@ -390,7 +396,11 @@ class Together(private.Work):
 
 def extent(tensor: Tensor) -> tuple[int, int]:
     """The addresses of a tensor's memory, from the first byte to after the last."""
-    if tensor.layout != torch.strided or tensor.numel() == 0:
+    if (
+        tensor.layout != torch.strided
+        or tensor.numel() == 0
+        or isinstance(tensor, private.FakeTensor)
+    ):
         return 0, 0
     low = tensor.data_ptr()
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
@@ -425,6 +435,8 @@ def _dtype(tensors: Sequence[Tensor]) -> str:
 
 def _pieces(tensor: Tensor, n: int) -> list[Tensor]:
     """n equal parts of a tensor's memory, as views."""
+    if isinstance(tensor, private.FakeTensor):
+        return []
     with torch.no_grad(), private.no_modes():
         return list(tensor.detach().view(-1).view(n, -1).unbind(0))
 

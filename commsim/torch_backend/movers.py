@@ -32,6 +32,8 @@ def _moves(one: Callable[[list[Buffers], int], None]) -> Callable[[Operation], N
     """A mover of all tensors of an operation from that of one: (buffers by rank, root's place)."""
 
     def move(operation: Operation) -> None:
+        if _without_data(operation):
+            return
         posts = {post.call.rank: post for post in operation.posts}
         group, root = operation.group.ranks, operation.call.root
         # A rank that is not simulated has what the first one that is has, and takes nothing.
@@ -42,6 +44,12 @@ def _moves(one: Callable[[list[Buffers], int], None]) -> Callable[[Operation], N
                 one(list(buffers), 0 if root is None else group.index(root))
 
     return move
+
+
+def _without_data(operation: Operation) -> bool:
+    """Are there only shapes?"""
+    buffers = operation.posts[0].buffers
+    return any(isinstance(t, private.FakeTensor) for b in buffers for t in (*b.inputs, *b.outputs))
 
 
 def put(output: Tensor, value: Tensor) -> None:
@@ -177,6 +185,8 @@ def barrier(ranks: list[Buffers], root: int) -> None:
 
 def message(operation: Operation) -> None:
     """From the sender's tensors to the receiver's."""
+    if _without_data(operation):
+        return
     with torch.no_grad(), private.no_modes():
         sent, received = operation.of("send").buffers, operation.of("recv").buffers
         for source, target in zip(sent, received, strict=True):
@@ -186,9 +196,7 @@ def message(operation: Operation) -> None:
 def set_aside(operation: Operation) -> None:
     """A copy of what is sent, so that the sender may use its buffer again."""
     post = operation.posts[0]
+    if _without_data(operation):
+        return
     with torch.no_grad(), private.no_modes():
         post.buffers = tuple(Buffers(inputs=(each.inputs[0].clone(),)) for each in post.buffers)
-
-
-def nothing(operation: Operation) -> None:
-    """Of an operation on tensors without data."""

@@ -19,7 +19,10 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch._subclasses import fake_tensor
+from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.pipelining import PipelineStage
+from torch.nn.parallel import distributed as ddp
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 NAME = "commsim"  # of the backend
@@ -31,10 +34,28 @@ TABLES = (
 # Base classes, which torch's stubs describe for its own callers only.
 ProcessGroup: Any = dist.ProcessGroup
 Store: Any = _distributed_c10d.Store
+Reducer: Any = dist.Reducer
 DispatchMode: Any = TorchDispatchMode
 Work: Any = _distributed_c10d.Work
 no_modes = _disable_current_modes
 FakeTensor = fake_tensor.FakeTensor
+# Of DDP, in C++ or about C++: they read the values of parameters.
+READING_DATA = (
+    (ddp, "_verify_param_shape_across_processes"),
+    (ddp, "_sync_module_states"),
+)
+# What keeps its own books in tensors: ranks of a mesh, votes of a pipeline's stages.
+NEEDING_DATA = (
+    (device_mesh, "init_device_mesh"),
+    (dist, "init_device_mesh"),
+    (device_mesh.DeviceMesh, "__init__"),
+    (device_mesh.DeviceMesh, "__getitem__"),
+    (PipelineStage, "_warmup_forward_vote"),
+    (PipelineStage, "_warmup_backward_result"),
+)
+BUCKETS = (dist, "_compute_bucket_assignment_by_size")
+BEFORE_BUCKETS = (ddp.DistributedDataParallel, "_ddp_init_helper")
+CONVERT = (torch.nn.Module, "_apply")
 NON_MEMBER = c10d.GroupMember.NON_GROUP_MEMBER
 
 
@@ -112,10 +133,15 @@ def premul_factor(op: Any) -> Any:
     return op.__getstate__()[1]
 
 
-def backend_key(text: Any) -> str:
-    """`nccl`, `gloo` ... of what a script asked for; `nccl` of cpu:gloo,cuda:nccl."""
-    parts = [part.rpartition(":")[2] for part in str(text).split(",")]
-    return "nccl" if "nccl" in parts else parts[0]
+def bucket_limits(module: Any) -> list[int]:
+    """Bytes of the first bucket that a DistributedDataParallel rebuilds, and of the others."""
+    cap = module.bucket_bytes_cap
+    return [min(module._bucket_config.first_bucket_bytes_cap, cap), cap]
+
+
+def resolve(group: Any) -> Any:
+    """The process group of a name, as functional collectives are given it."""
+    return _distributed_c10d._resolve_process_group(group) if isinstance(group, str) else group
 
 
 @contextlib.contextmanager

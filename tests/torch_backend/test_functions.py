@@ -1,4 +1,4 @@
-"""What every function of torch.distributed leaves behind: as on real Gloo, or worked out by hand."""
+"""What every function of torch.distributed leaves behind: as on real Gloo, or by hand."""
 
 from __future__ import annotations
 
