@@ -30,15 +30,15 @@ def chunk_cost(
     model: Model, layout: Layout, s: Setting, chunk: Chunk, made: dict[object, ChunkCost]
 ) -> ChunkCost:
     """The cost of a chunk; equal chunks are worked out once, in `made`."""
-    kinds = _kinds(model, chunk.first, chunk.stop)
-    key = kinds, chunk.embedding, chunk.head
+    within = kinds(model, chunk.first, chunk.stop)
+    key = within, chunk.embedding, chunk.head
     found = made.get(key)
     if found is None:
-        found = made[key] = _cost(model, layout, s, kinds, chunk)
+        found = made[key] = _cost(model, layout, s, within, chunk)
     return found
 
 
-def _kinds(model: Model, first: int, stop: int) -> tuple[tuple[Layer, int], ...]:
+def kinds(model: Model, first: int, stop: int) -> tuple[tuple[Layer, int], ...]:
     """The layers from first to before stop, equal neighbours together."""
     found, at = [], 0
     for layer, count in model.stacks:
@@ -53,32 +53,32 @@ def _cost(
     model: Model,
     layout: Layout,
     s: Setting,
-    kinds: tuple[tuple[Layer, int], ...],
+    within: tuple[tuple[Layer, int], ...],
     chunk: Chunk,
 ) -> ChunkCost:
     parts: list[tuple[Pass, Pass, int, Share]] = []
     before, after = shares.of_ends(model, layout)
     if chunk.embedding:
         if model.kind == "list":
-            work = _listed(model, layout)
+            work = listed(model, layout)
         else:
             work = operations.embedding(model, s.shape)
-        parts.append((*_end(work, s), 1, before))
-    for layer, count in kinds:
+        parts.append((*end(work, s), 1, before))
+    for layer, count in within:
         parts.append(
             (*_layer(model, layout, s, layer), count, shares.of_layer(model, layer, layout))
         )
     if chunk.head and model.kind != "list":
-        heads = _end(operations.head(model, s.shape), s)
+        heads = end(operations.head(model, s.shape), s)
         if model.mtp:
             extra = _layer(model, layout, s, model.stacks[-1][0])
             project = Matmul(s.shape.tokens, model.hidden / s.shape.tp, 2 * model.hidden)
-            joined = _end(Work((project,)), s)
+            joined = end(Work((project,)), s)
             for _ in range(model.mtp):
                 heads = tuple(
                     h.plus(e).plus(j).plus(p)
                     for h, e, j, p in zip(
-                        heads, extra, joined, _end(operations.head(model, s.shape), s), strict=True
+                        heads, extra, joined, end(operations.head(model, s.shape), s), strict=True
                     )
                 )  # type: ignore[assignment]
         parts.append((*heads, 1, after))
@@ -102,7 +102,7 @@ def _layer(model: Model, layout: Layout, s: Setting, layer: Layer) -> tuple[Pass
     return forward, passes.backward(layer, s, forward)
 
 
-def _end(work: Work, s: Setting) -> tuple[Pass, Pass]:
+def end(work: Work, s: Setting) -> tuple[Pass, Pass]:
     """Passes of what stands before the first layer or after the last: never recomputed, never in 8
     bit."""
     plain = replace(s, narrow=False)
@@ -114,7 +114,7 @@ def _end(work: Work, s: Setting) -> tuple[Pass, Pass]:
     )
 
 
-def _listed(model: Model, layout: Layout) -> Work:
+def listed(model: Model, layout: Layout) -> Work:
     """A list's parts as one piece of work: their FLOP as square products of the GPU's tiles."""
     batch = layout.micro_batch
     flops = batch * sum(p.flops for p in model.parts)

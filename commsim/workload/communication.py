@@ -22,17 +22,25 @@ from commsim.workload.layout import Layout
 
 NIC_SHARE = 0.92
 """Of the NICs' rates that data reaches: large rings over InfiniBand, 0.89 to 0.97 measured."""
+SCALE_UP_SHARE = 0.8
+"""The same of NVLink: rings of 8 H100 reach 360 of 450 GB/s (NCCL's bus bandwidth)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One collective of a group: its duration, s, and the algorithm that the library takes."""
+    """One collective of a group: its duration, s, and the algorithm that the library takes.
+
+    nics, scale_up: of what the NICs, and the NVLink of a GPU, carry, the share that it takes as
+    long as nothing else does (0 to 1).
+    """
 
     operation: str
     nbytes: Bytes
     ranks: int
     duration: Seconds
     algorithm: str = ""
+    nics: float = 0.0
+    scale_up: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +85,13 @@ def _message(cluster: Cluster, operation: str, ranks: tuple[int, ...], nbytes: i
     if where.domains > 1:
         sisters = cluster.gpus_per_node / where.max_per_host
         least = sisters * _leaving(operation, nbytes, where) / _nics(cluster)
+    duration = max(alone.duration, least)
+    within = 0.0
+    if where.max_per_domain > 1:
+        within = _sent(operation, nbytes, where) / _scale_up(cluster)
     return Message(
-        operation, nbytes, len(ranks), max(alone.duration, least),
-        f"{alone.algorithm} {alone.protocol}",
+        operation, nbytes, len(ranks), duration, f"{alone.algorithm} {alone.protocol}",
+        nics=least / duration, scale_up=min(1.0, within / duration),
     )  # fmt: skip
 
 
@@ -95,6 +107,19 @@ def _leaving(operation: str, nbytes: int, where: Placement) -> float:
     return nbytes * (n - 1) / n
 
 
+def _sent(operation: str, nbytes: int, where: Placement) -> float:
+    """Bytes that one GPU sends to others of its domain."""
+    if operation == "all_to_all":
+        return nbytes * (where.max_per_domain - 1) / where.n
+    return _leaving(operation, nbytes, where)
+
+
+def _scale_up(cluster: Cluster) -> float:
+    """What one GPU's way to its neighbours carries, bytes/s in one direction."""
+    gpu = cluster.gpu
+    return SCALE_UP_SHARE * (gpu.scale_up_bandwidth or gpu.host_bandwidth or float("inf"))
+
+
 def _nics(cluster: Cluster) -> float:
     """What a machine's NICs carry, bytes/s in one direction."""
     return NIC_SHARE * sum(nic.rate for nic in cluster.node.nics)
@@ -107,6 +132,9 @@ def _hop(cluster: Cluster, ranks: tuple[int, ...], nbytes: int, tp: int) -> Mess
     least = 0.0
     if place(cluster, ranks).domains > 1:
         least = min(tp, cluster.gpus_per_node) * nbytes / _nics(cluster)
+    duration = max(alone.duration, least)
+    within = 0.0 if least else min(1.0, nbytes / _scale_up(cluster) / duration)
     return Message(
-        "send_recv", nbytes, 2, max(alone.duration, least), f"{alone.algorithm} {alone.protocol}"
-    )
+        "send_recv", nbytes, 2, duration, f"{alone.algorithm} {alone.protocol}",
+        nics=least / duration, scale_up=within,
+    )  # fmt: skip

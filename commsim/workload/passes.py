@@ -100,12 +100,12 @@ def backward(layer: Layer, s: Setting, ahead: Pass) -> Pass:
     sent = (*_tensor_backward(layer, work, s), *_experts(layer, s), *_context(work, s, True))
     weight = 0.0
     if not s.frozen:
-        weight = _products(back.matmuls[1::2], s)
+        weight = products(back.matmuls[1::2], s)
     found = Pass(seconds(back, s, backward=True), sent, weight)
     if s.recompute == "full":
         return found.plus(ahead)
     if s.recompute == "selective":
-        return found.plus(Pass(_selective(ahead.spent, s)))
+        return found.plus(Pass(selective(ahead.spent, s)))
     return found
 
 
@@ -116,7 +116,7 @@ def seconds(work: Work, s: Setting, backward: bool) -> Spent:
     )
 
 
-def _selective(spent: Spent, s: Setting) -> Spent:
+def selective(spent: Spent, s: Setting) -> Spent:
     """What selective recompute repeats: Megatron the core of unfused attention; torchtitan and FSDP
     every second product and all that is cheap."""
     if s.framework.stack in ("torchtitan", "fsdp"):
@@ -124,11 +124,12 @@ def _selective(spent: Spent, s: Setting) -> Spent:
     return Spent() if s.framework.fused_attention else Spent(attention=spent.attention)
 
 
-def _products(products: tuple[Matmul, ...], s: Setting) -> Seconds:
-    return sum(compute.product_seconds(p, s.device, s.values, s.narrow) for p in products)
+def products(matmuls: tuple[Matmul, ...], s: Setting) -> Seconds:
+    """What so many matrix products take together, s."""
+    return sum(compute.product_seconds(p, s.device, s.values, s.narrow) for p in matmuls)
 
 
-def _halves(layer: Layer, work: Work, s: Setting) -> Iterator[tuple[Seconds, Seconds]]:
+def halves(layer: Layer, work: Work, s: Setting) -> Iterator[tuple[Seconds, Seconds]]:
     """For each half of the layer that tensor parallelism surrounds with messages: s of its
     column-parallel products and of its row-parallel one."""
     split = len(work.matmuls)
@@ -137,9 +138,9 @@ def _halves(layer: Layer, work: Work, s: Setting) -> Iterator[tuple[Seconds, Sec
     elif layer.feed is not None:
         split -= 2
     if layer.attention is not None:
-        yield _products(work.matmuls[: split - 1], s), _products(work.matmuls[split - 1 : split], s)
+        yield products(work.matmuls[: split - 1], s), products(work.matmuls[split - 1 : split], s)
     if layer.feed is not None and not isinstance(layer.feed, Experts):
-        yield _products(work.matmuls[split:-1], s), _products(work.matmuls[-1:], s)
+        yield products(work.matmuls[split:-1], s), products(work.matmuls[-1:], s)
 
 
 def beside(message: Seconds, work: Seconds, s: Setting) -> Seconds:
@@ -157,21 +158,21 @@ def _tensor_forward(layer: Layer, work: Work, s: Setting) -> Iterator[Sent]:
     if s.shape.tp == 1:
         return
     nbytes = s.shape.tokens * s.hidden * s.shape.bytes
-    for first, last in _halves(layer, work, s):
+    for first, last in halves(layer, work, s):
         if not s.shape.sequence_parallel:
             m = s.messages.of("all_reduce", "tp", nbytes)
             yield Sent("tp", m, m.duration)
             continue
-        for operation, products in (("all_gather", first), ("reduce_scatter", last)):
+        for operation, near in (("all_gather", first), ("reduce_scatter", last)):
             m = s.messages.of(operation, "tp", nbytes)
-            yield Sent("tp", m, _in_pieces(m.duration, products, s) if s.tp_overlap else m.duration)
+            yield Sent("tp", m, _in_pieces(m.duration, near, s) if s.tp_overlap else m.duration)
 
 
 def _tensor_backward(layer: Layer, work: Work, s: Setting) -> Iterator[Sent]:
     if s.shape.tp == 1:
         return
     nbytes = s.shape.tokens * s.hidden * s.shape.bytes
-    for first, last in _halves(layer, work, s):
+    for first, last in halves(layer, work, s):
         if not s.shape.sequence_parallel:
             m = s.messages.of("all_reduce", "tp", nbytes)
             hidden = s.framework.async_dgrad and not s.frozen
