@@ -313,21 +313,23 @@ def recursive_doubling_all_reduce(at: Layout, size: float) -> Traffic:
     )  # fmt: skip
 
 
-def rabenseifner(at: Layout, size: float) -> Traffic:
+def rabenseifner(at: Layout, size: float, folds: int = 2) -> Traffic:
     """Recursive halving reduce-scatter with the nearest rank first, then recursive doubling
     all-gather.
 
     Where n is no power of two, some ranks first take the data of a neighbour, one size, and give it
-    the result at the end, another. If their number is odd, the last one's first partner is free and
-    sends its half meanwhile through the same port.
+    the result at the end, another (folds: how many of the two). If their number is odd, the last
+    one's first partner is free and sends its half meanwhile through the same port.
     """
-    rounds, power = 2 * (at.n.bit_length() - 1), 1 << (at.n.bit_length() - 1)
-    extra = (_fold(at) + (at.n - power) % 2 / 2) * size if _fold(at) else 0.0
+    power = 1 << (at.n.bit_length() - 1)
+    folds = folds if _fold(at) else 0
+    rounds = 2 * (at.n.bit_length() - 1) + folds
+    extra = (folds + (at.n - power) % 2 / 2) * size
     most = max(2.0, power / at.near)  # machines, as far as the power of two goes
     return _even(
-        rounds + _fold(at), rounds + _fold(at), 2 * (1 - 1 / power) * size + extra,
+        rounds, rounds, 2 * (1 - 1 / power) * size + extra,
         node=2 * at.per_host / at.near * (1 - 1 / most) * size + extra if at.hosts > 1 else 0.0,
-        cut=size if at.hosts > 1 else 0.0, reduced=(1 - 1 / power) * size + _fold(at) / 2 * size,
+        cut=size if at.hosts > 1 else 0.0, reduced=(1 - 1 / power) * size + min(1, folds) * size,
         far=(1 / at.near - 1 / at.n) / (1 - 1 / at.n) if at.hosts > 1 else 0.0,
         far_rounds=_log_share(at),
     )  # fmt: skip
@@ -336,7 +338,7 @@ def rabenseifner(at: Layout, size: float) -> Traffic:
 def rabenseifner_reduce(at: Layout, size: float) -> Traffic:
     """Recursive halving reduce-scatter, then a binomial gather to the root, which only receives in
     it."""
-    both = rabenseifner(at, size)
+    both = rabenseifner(at, size, folds=1)
     return replace(both, handled=both.handled * 3 / 4, mean_handled=both.mean_handled * 3 / 4)
 
 

@@ -147,6 +147,13 @@ def test_mpich_folds_ranks_beyond_a_power_of_two() -> None:
         assert dict(found.breakdown)["network"] == pytest.approx(sizes * 1e-3), n
 
 
+def test_mpich_reduces_over_ranks_beyond_a_power_of_two() -> None:
+    # 3 ranks: 1.5 sizes into 1 as before, its half to 2, and a half to the root: nothing goes back
+    for n, sizes in ((3, 2.5), (4, 1.5)):
+        found = price(FLAT, Collective("reduce", 1_000_000), machines(n), profile())
+        assert dict(found.breakdown)["network"] == pytest.approx(sizes * 1e-3), n
+
+
 def test_torch_copies_what_gloo_gathered() -> None:
     # 4 MB in all from a buffer of its own to the caller's at 1 ns a byte; an all_reduce is in place
     book = profile(copy_byte=1e-9)

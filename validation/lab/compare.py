@@ -21,7 +21,7 @@ from validation.lab.identify import Identified, identify
 from validation.lab.layout import Layout, burst, cluster
 from validation.lab.run import Result
 
-APART = 0.15  # further from the measured time than the nearest algorithm: not the one that ran
+APART = 0.15  # an algorithm whose time is further from the measured one did not run
 LIBRARIES: dict[str, Library] = {"gloo": Gloo(), "mpi": Mpi(env={"MPIR_CVAR_NOLOCAL": "1"})}
 
 
@@ -66,8 +66,9 @@ def compare(backend: str, layout: Layout, results: Iterable[Result]) -> list[Com
 
 
 def _by_time(told: Identified, backend: str, layout: Layout, result: Result) -> Identified:
-    """Of several algorithms that send the same, those that would take about as long as it took."""
-    if len(told.names) < 2:
+    """Of several algorithms that send the same, those that would take about as long as it took, if
+    any and if the times are steady."""
+    if len(told.names) < 2 or result.spread > APART:
         return told
     op, nbytes = result.case.op, result.case.nbytes
     off = {
@@ -75,8 +76,8 @@ def _by_time(told: Identified, backend: str, layout: Layout, result: Result) -> 
         for name in told.names
         if (name, op) in COUNTS
     }
-    near = tuple(n for n in told.names if off.get(n, 0.0) <= min(off.values()) + APART)
-    return replace(told, names=near)
+    near = tuple(n for n in told.names if off.get(n, 0.0) <= APART)
+    return replace(told, names=near or told.names)
 
 
 def question(op: str, nbytes: Bytes, n: int) -> Collective:

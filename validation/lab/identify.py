@@ -2,7 +2,7 @@
 
 The bytes that each rank sends to each other are counted by its sockets; every algorithm that could
 carry out the operation has a schedule, which says the same. Ranks may be numbered differently in
-the two (a ring may go backwards), so the rows are compared as sorted amounts.
+the two (a ring may go backwards), so each rank is compared with the one that is most like it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from commsim.collectives import catalogue
 from commsim.collectives.collective import Collective
@@ -27,6 +28,7 @@ from validation.lab.layout import Layout, cluster
 Matrix = NDArray[np.float64]
 TOLERANCE = 0.05  # of all bytes: control messages and uneven chunks
 SIZE = 1 << 20  # bytes of the schedules compared with; shares do not depend on it
+SAME = 1e-3  # two schedules that differ by uneven chunks only
 LEAST = 64 << 10  # below, control messages weigh as much as data
 
 
@@ -51,20 +53,19 @@ def identify(op: str, nbytes: int, pairs: Matrix) -> Identified | None:
     sent to tell."""
     if op == "barrier" or nbytes < LEAST or not pairs.any():
         return None
-    counted = signature(pairs / nbytes)
-    off = {
-        name: float(np.abs(counted - sent).sum() / max(counted.sum(), sent.sum()))
-        for name, sent in candidates(op, len(pairs)).items()
-    }
+    counted = pairs / nbytes
+    off = {name: apart(counted, sent) for name, sent in candidates(op, len(pairs)).items()}
     order = sorted(off, key=lambda name: (off[name] > TOLERANCE, round(off[name], 2), name))
     matching = tuple(name for name in order if off[name] <= TOLERANCE)
     return Identified(names=matching, nearest=order[0], off=off[order[0]])
 
 
-def signature(shares: Matrix) -> Matrix:
-    """Each rank's amounts to others, largest first, and the ranks in order of those."""
-    rows = -np.sort(-shares, axis=1)
-    return rows[np.lexsort(rows.T[::-1])]
+def apart(one: Matrix, other: Matrix) -> float:
+    """The share of all bytes that one has elsewhere than the other, whoever is who: each rank's
+    amounts to others, largest first, beside those of the rank that is most like it."""
+    rows, others = (-np.sort(-shares, axis=1) for shares in (one, other))
+    off = np.abs(rows[:, np.newaxis] - others[np.newaxis]).sum(axis=2)
+    return float(off[linear_sum_assignment(off)].sum() / max(one.sum(), other.sum()))
 
 
 @lru_cache(maxsize=256)
@@ -72,7 +73,7 @@ def candidates(op: str, n: int) -> dict[str, Matrix]:
     """What every algorithm that serves the operation sends, over the size: those of the libraries
     by their names, then whatever else commsim knows by its own."""
     if op in ("send_recv", "ring_shift"):
-        return {"p2p": signature(_shift(n) if op == "ring_shift" else _one(n))}
+        return {"p2p": _shift(n) if op == "ring_shift" else _one(n)}
     root = 0 if op in ("broadcast", "reduce", "gather", "scatter") else None
     collective = Collective(op, SIZE // n * n, root=root)
     flat = cluster(Layout(machines=n, per_machine=1, link=1.0))
@@ -87,8 +88,8 @@ def candidates(op: str, n: int) -> dict[str, Matrix]:
                 schedule = catalogue.algorithm(name).schedule(collective, n)
         except CommsimError:
             continue  # wants a switch, a grid or teams
-        shares = signature(sent(schedule)[:n, :n] / collective.nbytes)
-        known = any(np.allclose(shares, other, atol=1e-4) for other in found.values())
+        shares = sent(schedule)[:n, :n] / collective.nbytes
+        known = any(apart(shares, other) < SAME for other in found.values())
         if not schedule.switches and (name in theirs or not known):
             found[name] = shares
     return found
