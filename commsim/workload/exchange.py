@@ -6,6 +6,7 @@
                      backward, reduce_scatter of its gradients (FSDP: Zhao et al., arXiv:2304.11277)
 
 Layer by layer an exchange runs beside the compute of its neighbours, if the layout says so.
+Gradients and parameters of zero_stage 0 to 2 travel in the frameworks' buckets (BUCKETS).
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from commsim.units import Seconds
 from commsim.workload.layout import Layout
 from commsim.workload.passes import Pass, Sent, Setting, beside
 from commsim.workload.shares import Share
+
+BUCKETS = {"ddp": 25 * 2**20 / 4, "deepspeed": 5e8, "megatron": 4e7, "nemo": 4e7}
+"""Elements that travel together, at most: DDP's bucket_cap_mb of 32-bit gradients; DeepSpeed's
+reduce_bucket_size and allgather_bucket_size; Megatron's bucket_size (or PER_RANK), of the first
+chunk of the first stage, if gradients are reduced beside backward; its others are one."""
+PER_RANK = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +38,45 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A chunk's gradients and parameters exchanged once, s."""
+    """A chunk's gradients and parameters exchanged once, s; pieces: in how many, at most."""
 
     gradients: Seconds = 0.0
     parameters: Seconds = 0.0
     sent: tuple[Sent, ...] = ()
+    pieces: float = 1.0
 
 
-def once(share: Share, s: Setting, layout: Layout) -> Exchange:
-    """What a chunk's ranks exchange at the end of a step (zero_stage 0 to 2)."""
+def bucket(layout: Layout, first: bool) -> float:
+    """Elements of a bucket; first: of the first chunk of the first stage."""
+    size = BUCKETS.get(layout.framework, 0.0)
+    if layout.framework in ("megatron", "nemo"):
+        if not (first and layout.overlap_grad_reduce):
+            return float("inf")
+        return max(size, PER_RANK * layout.dp * layout.cp)
+    return size
+
+
+def once(share: Share, s: Setting, layout: Layout, layers: int, first: bool) -> Exchange:
+    """What the ranks of a chunk of so many layers exchange at the end of a step (zero_stage 0 to
+    2)."""
     gradients = parameters = 0.0
     sent = []
+    most = 1.0
     for kind, elements in (("dp", share.trained_dense), ("edp", share.trained_expert)):
         if not elements:
             continue
+        size = bucket(layout, first)
+        pieces = max(1.0, elements / size) if size else float(layers)
+        most = max(most, pieces)
         operation = "reduce_scatter" if layout.zero_stage else "all_reduce"
-        m = s.messages.of(operation, kind, elements * s.framework.grad_bytes)
-        gradients += m.duration
-        sent.append(Sent("dp", m, 0.0))
+        m = s.messages.of(operation, kind, elements * s.framework.grad_bytes / pieces)
+        gradients += m.duration * pieces
+        sent.append(Sent("dp", m, 0.0, pieces))
         if layout.zero_stage:
-            m = s.messages.of("all_gather", kind, elements * s.shape.bytes)
-            parameters += m.duration
-            sent.append(Sent("dp", m, 0.0))
-    return Exchange(gradients, parameters, tuple(sent))
+            m = s.messages.of("all_gather", kind, elements * s.shape.bytes / pieces)
+            parameters += m.duration * pieces
+            sent.append(Sent("dp", m, 0.0, pieces))
+    return Exchange(gradients, parameters, tuple(sent), most)
 
 
 def sharded(
@@ -69,7 +92,7 @@ def sharded(
     backward: list[Sent] = []
     serial = s.framework.gathers > 1  # a matrix at a time, each waited for
     for i, unit in enumerate(units):
-        gathers, reduces = _unit(unit.share, s, layout)
+        gathers, reduces = of_unit(unit.share, s, layout)
         back = reduces if keep else gathers + reduces
         for sent, messages, work, overlap, end in (
             (forward, gathers, unit.forward, layout.overlap_param_gather, gathers),
@@ -93,7 +116,7 @@ def _sum(messages: Sequence[Sent]) -> Seconds:
     return sum(m.message.duration * m.count for m in messages)
 
 
-def _unit(share: Share, s: Setting, layout: Layout) -> tuple[list[Sent], list[Sent]]:
+def of_unit(share: Share, s: Setting, layout: Layout) -> tuple[list[Sent], list[Sent]]:
     """One layer's all_gathers and its reductions."""
     pieces = s.framework.gathers
     gathers, reduces = [], []
@@ -127,13 +150,16 @@ def after(
         return max(end for end, *_ in finals) + sum(e.gradients for *_, e in finals)
     done = 0.0
     for end, back, layers, e in finals:
+        pieces = min(layers, e.pieces)
         slowed = s.values["slowed"] * min(e.gradients, back.total)
-        begin = max(done, end - back.total * (1 - 1 / layers))
-        done = max(begin + e.gradients, end + e.gradients / layers) + slowed
+        begin = max(done, end - back.total * (1 - 1 / pieces))
+        done = max(begin + e.gradients, end + slowed + e.gradients / pieces)
     return done
 
 
-def before(firsts: Sequence[tuple[Seconds, Pass, int, Exchange]], overlap: bool) -> Seconds:
+def before(
+    firsts: Sequence[tuple[Seconds, Pass, int, Exchange]], overlap: bool, s: Setting
+) -> Seconds:
     """By how much a stage's first forwards come later as their parameters are not there, s.
 
     firsts: for each chunk in order, when its first forward begins, the pass, its layers, the
@@ -143,11 +169,13 @@ def before(firsts: Sequence[tuple[Seconds, Pass, int, Exchange]], overlap: bool)
         return sum(e.parameters for *_, e in firsts)
     late = there = 0.0
     for begin, ahead, layers, e in firsts:
+        pieces = min(layers, e.pieces)
+        slowed = s.values["slowed"] * min(e.parameters, ahead.total)
         there += e.parameters
         begin += late
         late += max(
-            0.0,
-            there - e.parameters * (1 - 1 / layers) - begin,
-            there - begin - ahead.total * (1 - 1 / layers),
+            slowed,
+            there - e.parameters * (1 - 1 / pieces) - begin,
+            there - begin - ahead.total * (1 - 1 / pieces),
         )
     return late

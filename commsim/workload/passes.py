@@ -144,8 +144,8 @@ def halves(layer: Layer, work: Work, s: Setting) -> Iterator[tuple[Seconds, Seco
 
 
 def beside(message: Seconds, work: Seconds, s: Setting) -> Seconds:
-    """What shows of a message beside work, s: what outlasts it, and by what it slows the work."""
-    return max(0.0, message - work) + s.values["slowed"] * min(message, work)
+    """What shows of a message beside work, s: what outlasts it, or by what it slows the work."""
+    return max(message - work, s.values["slowed"] * message)
 
 
 def _in_pieces(message: Seconds, work: Seconds, s: Setting) -> Seconds:

@@ -10,7 +10,7 @@ hides what follows each framework's schedule. The ranks of a stage are alike: on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -32,7 +32,7 @@ from commsim.workload.layout import Layout
 from commsim.workload.memory import Memory, memory
 from commsim.workload.model import Model
 from commsim.workload.passes import Sent, Setting
-from commsim.workload.pipeline import Outline, outline
+from commsim.workload.pipeline import Outline, outline, pipeline
 from commsim.workload.stages import stages
 from commsim.workload.trust import interval, tags_of
 from commsim.workload.validity import check
@@ -103,7 +103,7 @@ class StepPrediction:
     @cached_property
     def messages(self) -> tuple[Sent, ...]:
         """Every message of a rank of the busiest stage in one step, with its count."""
-        m = self.layout.micro_batches
+        m = _rounds(self.layout)
         found: dict[tuple[str, Message], list[float]] = {}
         for c in self.grid[self.busiest]:
             for sent in (*c.forward.sent, *c.backward.sent):
@@ -114,8 +114,10 @@ class StepPrediction:
                     counts[1] += sent.exposed * sent.count * m
         listed = [Sent(k, msg, shown / n, n) for (k, msg), (n, shown) in found.items()]
         once = [x for e in self.exchanges for x in e.sent if x.message.duration]
-        total = sum(x.message.duration for x in once)
-        listed += [Sent("dp", x.message, self.exchange * x.message.duration / total) for x in once]
+        total = sum(x.message.duration * x.count for x in once)
+        listed += [
+            Sent("dp", x.message, self.exchange * x.message.duration / total, x.count) for x in once
+        ]
         if self.hop is not None:
             crossings = 2 * m * len(self.grid[self.busiest])
             listed.append(Sent("pp", self.hop, self._waiting[1] / crossings, crossings))
@@ -133,7 +135,7 @@ class StepPrediction:
     def _waiting(self) -> tuple[Seconds, Seconds]:
         """s that the busiest stage waits in the pipeline: for its turn, and for messages."""
         c = self.grid[self.busiest]
-        busy = sum(x.forward.total + x.backward.total for x in c) * self.layout.micro_batches
+        busy = sum(x.forward.total + x.backward.total for x in c) * _rounds(self.layout)
         idle = max(0.0, self.pipeline.duration - busy)
         if self.hop is None:
             return 0.0, 0.0
@@ -232,23 +234,32 @@ def predict_step(
     return step_with(model, cluster, layout, profile.values(tags_of(cluster, layout)), profile)
 
 
+def setting(model: Model, cluster: Cluster, layout: Layout, values: Mapping[str, float]) -> Setting:
+    """What all passes of a step share."""
+    f = framework(layout)
+    device = compute.slowest(compute.device(cluster.gpu), layout.world, values["variation"])
+    return Setting(
+        shape=operations.shape_of(layout, f.eager), device=device,
+        values=values, framework=f, messages=Messages(cluster, layout), hidden=model.hidden,
+        narrow=layout.dtype == "float8", recompute=layout.recompute,
+        tp_overlap=layout.tp_comm_overlap, frozen=model.lora is not None,
+    )  # fmt: skip
+
+
 def step_with(
     model: Model,
     cluster: Cluster,
     layout: Layout,
     values: Mapping[str, float],
     profile: Profile | None = None,
+    made: dict[object, ChunkCost] | None = None,
 ) -> StepPrediction:
-    """The same for a layout known to be valid, with these constants."""
-    f = framework(layout)
-    device = compute.slowest(compute.device(cluster.gpu), layout.world, values["variation"])
-    s = Setting(
-        shape=operations.shape_of(layout, f.eager), device=device,
-        values=values, framework=f, messages=Messages(cluster, layout), hidden=model.hidden,
-        narrow=layout.dtype == "float8", recompute=layout.recompute,
-        tp_overlap=layout.tp_comm_overlap, frozen=model.lora is not None,
-    )  # fmt: skip
-    made: dict[object, ChunkCost] = {}
+    """The same for a layout known to be valid, with these constants.
+
+    made: chunks' costs known from layouts that differ in none of what they depend on; takes more.
+    """
+    s = setting(model, cluster, layout, values)
+    made = {} if made is None else made
     grid = [[chunk_cost(model, layout, s, chunk, made) for chunk in row]
             for row in stages(model, layout)]  # fmt: skip
     hop = None
@@ -259,15 +270,21 @@ def step_with(
         range(layout.pp), key=lambda i: sum(c.forward.total + c.backward.total for c in grid[i])
     )
     shown, exchanges = _exchange(grid, s, layout, plan, busiest)
-    optimizer = _optimizer(grid, s, layout)
+    optimizer = max(update_seconds(row, s, layout) for row in grid)
     spent = sum((c.forward.spent + c.backward.spent for c in grid[busiest]), Spent())
     return StepPrediction(
         model=model, cluster=cluster, layout=layout, profile=profile or shipped(),
         duration=plan.duration + shown + optimizer + values["step"],
-        spent=spent * layout.micro_batches, exchange=shown, optimizer=optimizer,
+        spent=spent * _rounds(layout), exchange=shown, optimizer=optimizer,
         framework=values["step"], pipeline=plan, grid=grid, exchanges=exchanges, busiest=busiest,
         hop=hop,
     )  # fmt: skip
+
+
+def _rounds(layout: Layout) -> float:
+    """Micro-batches that go through each chunk of a stage."""
+    both = layout.pp > 1 and pipeline(layout.schedule).route == "both"
+    return layout.micro_batches / (2 if both else 1)
 
 
 def _outline(layout: Layout, grid: Grid, hop: Seconds) -> Outline:
@@ -281,7 +298,7 @@ def _outline(layout: Layout, grid: Grid, hop: Seconds) -> Outline:
             last_backward=np.full((1, 1), m * (f + b)),
         )  # fmt: skip
     weight: NDArray[np.float64] | None = None
-    if layout.schedule in ("zero_bubble", "dualpipe"):
+    if pipeline(layout.schedule).splits:
         weight = np.array([[c.backward.weight for c in row] for row in grid])
         backward = backward - weight
     beside_compute = chunks > 1 or weight is not None
@@ -301,8 +318,11 @@ def _exchange(
     reduced = late = 0.0
     for i, row in enumerate(grid):
         sums = [
-            made.get(id(c)) or made.setdefault(id(c), exchange.once(c.share, s, layout))
-            for c in row
+            made.get(id(c))
+            or made.setdefault(
+                id(c), exchange.once(c.share, s, layout, c.layers, first=i == j == 0)
+            )
+            for j, c in enumerate(row)
         ]
         last = [(plan.last_backward[i, j], c.backward, c.layers, sums[j])
                 for j, c in enumerate(row)]  # fmt: skip
@@ -310,17 +330,14 @@ def _exchange(
         reduced = max(reduced, exchange.after(last, layout.overlap_grad_reduce, s))
         first = [(plan.first_forward[i, j], c.forward, c.layers, sums[j])
                  for j, c in enumerate(row)]  # fmt: skip
-        late = max(late, exchange.before(first, layout.overlap_param_gather))
+        late = max(late, exchange.before(first, layout.overlap_param_gather, s))
     exchanges = tuple(made[id(c)] for c in grid[busiest])
     return float(max(0.0, reduced - plan.duration) + late), exchanges
 
 
-def _optimizer(grid: Grid, s: Setting, layout: Layout) -> Seconds:
-    """The optimizer's step over what a rank keeps of the states: memory traffic, s."""
-    held = max(
-        (_held(row) for row in grid),
-        key=lambda share: share.trained_dense + share.trained_expert,
-    )
+def update_seconds(row: Sequence[ChunkCost], s: Setting, layout: Layout) -> Seconds:
+    """The optimizer's step over what a rank of a stage keeps of the states: memory traffic, s."""
+    held = _held(row)
     dense = expert = 1
     if layout.zero_stage:
         replicas = layout.dp * layout.cp
@@ -330,7 +347,7 @@ def _optimizer(grid: Grid, s: Setting, layout: Layout) -> Seconds:
     return elements * s.framework.optimizer_bytes / (s.device.memory * s.values["stream"])
 
 
-def _held(row: list[ChunkCost]) -> shares.Share:
+def _held(row: Sequence[ChunkCost]) -> shares.Share:
     total = shares.Share()
     for c in row:
         total = total.plus(c.share)
