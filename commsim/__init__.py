@@ -15,15 +15,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from commsim.calibration.calibration import calibrate
     from commsim.collectives.collective import Collective
     from commsim.collectives.program import from_function
     from commsim.collectives.verify import verify
+    from commsim.cost.profile import Profile
+    from commsim.diagnosis.examination import diagnose
+    from commsim.diagnosis.findings import Findings, Hypothesis
     from commsim.engine.conditions import Conditions, Jitter, LinkFault, Traffic
     from commsim.engine.timeline import Timeline
     from commsim.errors import (
+        CalibrationError,
         CollectiveError,
         CommsimError,
         ConditionError,
+        DiagnosisError,
         LayoutError,
         LibraryError,
         ModelError,
@@ -56,6 +62,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Alternative": "commsim.prediction",
+    "CalibrationError": "commsim.errors",
     "Candidate": "commsim.libraries.library",
     "Choice": "commsim.libraries.library",
     "Cluster": "commsim.topology.cluster",
@@ -64,8 +71,11 @@ _HOMES = {
     "CommsimError": "commsim.errors",
     "ConditionError": "commsim.errors",
     "Conditions": "commsim.engine.conditions",
+    "DiagnosisError": "commsim.errors",
     "Fabric": "commsim.topology.cluster",
+    "Findings": "commsim.diagnosis.findings",
     "Gloo": "commsim.libraries.gloo",
+    "Hypothesis": "commsim.diagnosis.findings",
     "Jitter": "commsim.engine.conditions",
     "Layout": "commsim.workload.layout",
     "LayoutError": "commsim.errors",
@@ -78,6 +88,7 @@ _HOMES = {
     "Mpi": "commsim.libraries.mpi",
     "Nccl": "commsim.libraries.nccl.nccl",
     "Prediction": "commsim.prediction",
+    "Profile": "commsim.cost.profile",
     "ProfileError": "commsim.errors",
     "Rccl": "commsim.libraries.rccl",
     "ScheduleError": "commsim.errors",
@@ -89,6 +100,8 @@ _HOMES = {
     "UnitError": "commsim.errors",
     "UnknownNameError": "commsim.errors",
     "UnreachableError": "commsim.errors",
+    "diagnose": "commsim.diagnosis.examination",
+    "calibrate": "commsim.calibration.calibration",
     "from_function": "commsim.collectives.program",
     "load_cluster": "commsim.topology.load",
     "load_model": "commsim.workload.load",
@@ -102,6 +115,7 @@ _HOMES = {
 
 __all__ = [
     "Alternative",
+    "CalibrationError",
     "Candidate",
     "Choice",
     "Cluster",
@@ -110,8 +124,11 @@ __all__ = [
     "CommsimError",
     "ConditionError",
     "Conditions",
+    "DiagnosisError",
     "Fabric",
+    "Findings",
     "Gloo",
+    "Hypothesis",
     "Jitter",
     "Layout",
     "LayoutError",
@@ -124,6 +141,7 @@ __all__ = [
     "Mpi",
     "Nccl",
     "Prediction",
+    "Profile",
     "ProfileError",
     "Rccl",
     "ScheduleError",
@@ -135,6 +153,8 @@ __all__ = [
     "UnitError",
     "UnknownNameError",
     "UnreachableError",
+    "calibrate",
+    "diagnose",
     "from_function",
     "load_cluster",
     "load_model",
