@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commsim.calibration.calibration import calibrate
+    from commsim.calibration.calibration import calibrate
     from commsim.collectives.collective import Collective
     from commsim.collectives.program import from_function
     from commsim.collectives.verify import verify
     from commsim.cost.profile import Profile
     from commsim.diagnosis.examination import diagnose
     from commsim.diagnosis.findings import Findings, Hypothesis
+    from commsim.cost.profile import Profile
     from commsim.engine.conditions import Conditions, Jitter, LinkFault, Traffic
     from commsim.engine.timeline import Timeline
     from commsim.errors import (
+        CalibrationError,
         CalibrationError,
         CollectiveError,
         CommsimError,
@@ -63,6 +66,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Alternative": "commsim.prediction",
     "CalibrationError": "commsim.errors",
+    "CalibrationError": "commsim.errors",
     "Candidate": "commsim.libraries.library",
     "Choice": "commsim.libraries.library",
     "Cluster": "commsim.topology.cluster",
@@ -89,6 +93,7 @@ _HOMES = {
     "Nccl": "commsim.libraries.nccl.nccl",
     "Prediction": "commsim.prediction",
     "Profile": "commsim.cost.profile",
+    "Profile": "commsim.cost.profile",
     "ProfileError": "commsim.errors",
     "Rccl": "commsim.libraries.rccl",
     "ScheduleError": "commsim.errors",
@@ -101,6 +106,7 @@ _HOMES = {
     "UnknownNameError": "commsim.errors",
     "UnreachableError": "commsim.errors",
     "diagnose": "commsim.diagnosis.examination",
+    "calibrate": "commsim.calibration.calibration",
     "calibrate": "commsim.calibration.calibration",
     "from_function": "commsim.collectives.program",
     "load_cluster": "commsim.topology.load",
@@ -115,6 +121,7 @@ _HOMES = {
 
 __all__ = [
     "Alternative",
+    "CalibrationError",
     "CalibrationError",
     "Candidate",
     "Choice",
@@ -142,6 +149,7 @@ __all__ = [
     "Nccl",
     "Prediction",
     "Profile",
+    "Profile",
     "ProfileError",
     "Rccl",
     "ScheduleError",
@@ -155,6 +163,7 @@ __all__ = [
     "UnreachableError",
     "calibrate",
     "diagnose",
+    "calibrate",
     "from_function",
     "load_cluster",
     "load_model",

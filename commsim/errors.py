@@ -77,6 +77,10 @@ class ProfileError(CommsimError, ValueError):
     """A profile file that cannot be used."""
 
 
+class CalibrationError(CommsimError, ValueError):
+    """Measurements that no profile can be fitted to: none, of no cluster, of several libraries."""
+
+
 class DiagnosisError(CommsimError, ValueError):
     """Measurements that cannot be diagnosed: none, or none that the cluster can run."""
 

@@ -8,12 +8,13 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from commsim.calibration.batch import Array, Values, durations
 from commsim.collectives.collective import Collective
 from commsim.cost.nccl import cost
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.nccl import Nccl
 from commsim.topology.load import load_cluster
-from validation.fit import Array, Fitter, Lazy, predict_all, spreads, to_profile
+from validation.fit import Fitter, spreads, to_profile
 from validation.published import Point
 
 SIZES = tuple(8 * 4**step for step in range(15))
@@ -41,7 +42,7 @@ def questions() -> list[Point]:
 
 
 def made_up_theta(fitter: Fitter) -> Array:
-    theta = fitter.mean.copy()
+    theta = np.array(fitter.p.mean)
     for name, factor in TRUTH.items():
         theta[fitter.p.place[name, "", ""]] += np.log(factor)
     return theta
@@ -51,29 +52,31 @@ def made_up_theta(fitter: Fitter) -> Array:
 def made_up() -> Fitter:
     """The questions, answered by the formulas with the true constants."""
     blank = Fitter(questions())
-    times = predict_all(made_up_theta(blank), blank.p, blank.groups, len(blank.points))
+    times = durations(made_up_theta(blank), blank.p, blank.placed, len(blank.points))
     points = [replace(p, times=(float(t),)) for p, t in zip(blank.points, times, strict=True)]
     return Fitter(points)
 
 
 def test_a_fit_finds_the_constants_that_were_put_in() -> None:
     fitter = made_up()
-    before = predict_all(fitter.mean, fitter.p, fitter.groups, len(fitter.points))
+    before = durations(np.array(fitter.p.mean), fitter.p, fitter.placed, len(fitter.points))
     assert np.median(np.abs(before / fitter.measured - 1)) > 0.05
     fit = fitter.fit()
-    assert np.median(np.abs(fit.predicted / fitter.measured - 1)) < 0.005
-    assert np.max(np.abs(fit.predicted / fitter.measured - 1)) < 0.05
+    assert np.median(np.abs(fit.durations / fitter.measured - 1)) < 0.005
+    assert np.max(np.abs(fit.durations / fitter.measured - 1)) < 0.05
     # What one machine gets of a constant is its value times the factors of its kind; the data tells
     # that product, the priors how it is shared between them.
     truth = made_up_theta(fitter)
     for together in (("base",), ("hop.ll", "speed"), ("hop.simple", "simple.speed")):
         moved = np.ones(1)
-        for group in fitter.groups:
-            found, put_in = Lazy(fit.theta, fitter.p, group), Lazy(truth, fitter.p, group)
+        for group in fitter.placed:
+            found, put_in = Values(fit.theta, fitter.p, group), Values(truth, fitter.p, group)
             ratio = np.prod([found[name] / put_in[name] for name in together], axis=0)
             moved = np.append(moved, ratio)
         assert np.max(np.abs(moved - 1)) < 0.05, (together, moved)
-    assert np.all(fit.error <= fitter.sd * 1.001)  # data only ever adds to what is known
+    assert np.all(
+        fit.error <= np.array(fitter.p.sd) * 1.001
+    )  # data only ever adds to what is known
 
 
 def test_a_platform_left_out_has_no_say() -> None:
@@ -91,8 +94,8 @@ def test_the_profile_predicts_what_the_fit_says() -> None:
     # Two ways from constants to a time: arrays in the fit, one question in commsim.
     fitter = made_up()
     fit = fitter.fit()
-    profile = to_profile(fitter, fit, fit.predicted)
-    for point, expected in zip(fitter.points, fit.predicted, strict=True):
+    profile = to_profile(fitter, fit, fit.durations)
+    for point, expected in zip(fitter.points, fit.durations, strict=True):
         choice = point.library.choose(point.collective, point.cluster)
         assert isinstance(choice.facts, NcclFacts)
         found = cost(point.collective, point.cluster, choice.chosen, choice.facts, profile)
