@@ -8,6 +8,7 @@ from commsim.measure.backend import Backend
 from commsim.units import Seconds
 
 MARGIN, MOST_MARGIN = 0.5e-3, 20e-3  # s from saying when to begin until then
+SPIN = 0.1e-3  # s of it that are not slept: a core that just woke up would be slow, and late
 LATE = 0.2e-3  # s apart at which the ranks need more margin
 PINGS = 50
 
@@ -31,8 +32,10 @@ class StartLine:
         """Returns at the time that rank 0 says, or at once where that is over."""
         begin = self.backend.share(self.now() + self.margin)
         left = begin - self.now()
-        if left > 0:
-            sleep(left)
+        if left > SPIN:
+            sleep(left - SPIN)
+        while self.now() < begin:
+            pass
 
     def learn(self, apart: Seconds) -> None:
         """More time next time, if the ranks began that far apart."""

@@ -30,6 +30,8 @@ def check(
 ) -> None:
     """Raises CollectiveError or MeasureError where this cannot be measured."""
     found = offers(settings.backend)
+    if settings.cudagraph and settings.backend != "nccl":
+        raise MeasureError(f"--cudagraph: expected --backend nccl, got {settings.backend}")
     ranks = [rank for group in (collective.ranks or (), *groups) for rank in group]
     if ranks and max(ranks) >= n_ranks:
         raise CollectiveError(

@@ -53,6 +53,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("all_reduce --groups 0,1/2,3", "--ranks: expected ranks below 2 (--nproc), got 3"),
         ("--compute --gemm 4096,4096", "--gemm: expected m,n,k such as 4096,4096,4096"),
         ("--compute --gemm 0,1,1", "--gemm: expected m,n,k"),
+        ("all_reduce -G", "--cudagraph: expected --backend nccl, got gloo"),
         ("all_reduce --timeout 5", "expected a time with its unit"),
         ("all_reduce --nodes 2", "--nodes, --set: expected with --cluster"),
         ("all_reduce --cluster dgx-h10", "unknown cluster preset 'dgx-h10'"),
