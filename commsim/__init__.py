@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commsim.calibration.calibration import calibrate
-    from commsim.calibration.calibration import calibrate
     from commsim.collectives.collective import Collective
     from commsim.collectives.program import from_function
     from commsim.collectives.verify import verify
     from commsim.cost.profile import Profile
     from commsim.diagnosis.examination import diagnose
     from commsim.diagnosis.findings import Findings, Hypothesis
-    from commsim.cost.profile import Profile
     from commsim.engine.conditions import Conditions, Jitter, LinkFault, Traffic
     from commsim.engine.timeline import Timeline
     from commsim.errors import (
-        CalibrationError,
         CalibrationError,
         CollectiveError,
         CommsimError,
@@ -66,7 +63,6 @@ __version__ = "0.1.0"
 _HOMES = {
     "Alternative": "commsim.prediction",
     "CalibrationError": "commsim.errors",
-    "CalibrationError": "commsim.errors",
     "Candidate": "commsim.libraries.library",
     "Choice": "commsim.libraries.library",
     "Cluster": "commsim.topology.cluster",
@@ -93,7 +89,6 @@ _HOMES = {
     "Nccl": "commsim.libraries.nccl.nccl",
     "Prediction": "commsim.prediction",
     "Profile": "commsim.cost.profile",
-    "Profile": "commsim.cost.profile",
     "ProfileError": "commsim.errors",
     "Rccl": "commsim.libraries.rccl",
     "ScheduleError": "commsim.errors",
@@ -106,7 +101,6 @@ _HOMES = {
     "UnknownNameError": "commsim.errors",
     "UnreachableError": "commsim.errors",
     "diagnose": "commsim.diagnosis.examination",
-    "calibrate": "commsim.calibration.calibration",
     "calibrate": "commsim.calibration.calibration",
     "from_function": "commsim.collectives.program",
     "load_cluster": "commsim.topology.load",
@@ -121,7 +115,6 @@ _HOMES = {
 
 __all__ = [
     "Alternative",
-    "CalibrationError",
     "CalibrationError",
     "Candidate",
     "Choice",
@@ -149,7 +142,6 @@ __all__ = [
     "Nccl",
     "Prediction",
     "Profile",
-    "Profile",
     "ProfileError",
     "Rccl",
     "ScheduleError",
@@ -163,7 +155,6 @@ __all__ = [
     "UnreachableError",
     "calibrate",
     "diagnose",
-    "calibrate",
     "from_function",
     "load_cluster",
     "load_model",
