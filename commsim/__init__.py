@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         LayoutError,
         LibraryError,
         ModelError,
+        PlanError,
         ProfileError,
         ScheduleError,
         SpecError,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from commsim.measurements.measurement import Measurement
     from commsim.measurements.nccl_log import read_nccl_log
     from commsim.measurements.reading import read_measurements
+    from commsim.planning.plans import Plans, plan
     from commsim.prediction import Alternative, Prediction, predict
     from commsim.simulation import simulate
     from commsim.topology.cluster import Cluster, Fabric
@@ -87,6 +89,8 @@ _HOMES = {
     "ModelError": "commsim.errors",
     "Mpi": "commsim.libraries.mpi",
     "Nccl": "commsim.libraries.nccl.nccl",
+    "PlanError": "commsim.errors",
+    "Plans": "commsim.planning.plans",
     "Prediction": "commsim.prediction",
     "Profile": "commsim.cost.profile",
     "ProfileError": "commsim.errors",
@@ -100,11 +104,12 @@ _HOMES = {
     "UnitError": "commsim.errors",
     "UnknownNameError": "commsim.errors",
     "UnreachableError": "commsim.errors",
-    "diagnose": "commsim.diagnosis.examination",
     "calibrate": "commsim.calibration.calibration",
+    "diagnose": "commsim.diagnosis.examination",
     "from_function": "commsim.collectives.program",
     "load_cluster": "commsim.topology.load",
     "load_model": "commsim.workload.load",
+    "plan": "commsim.planning.plans",
     "predict": "commsim.prediction",
     "predict_step": "commsim.workload.step",
     "read_measurements": "commsim.measurements.reading",
@@ -140,6 +145,8 @@ __all__ = [
     "ModelError",
     "Mpi",
     "Nccl",
+    "PlanError",
+    "Plans",
     "Prediction",
     "Profile",
     "ProfileError",
@@ -158,6 +165,7 @@ __all__ = [
     "from_function",
     "load_cluster",
     "load_model",
+    "plan",
     "predict",
     "predict_step",
     "read_measurements",

@@ -65,6 +65,17 @@ class LayoutError(CommsimError, ValueError):
         super().__init__("\n".join((*self.problems, advice) if advice else self.problems))
 
 
+class PlanError(CommsimError, ValueError):
+    """A plan that cannot be made: a bad question, or a cluster too small for the model.
+
+    least_gpus: how many GPUs would do, where that is what is missing.
+    """
+
+    def __init__(self, message: str, least_gpus: int | None = None) -> None:
+        super().__init__(message)
+        self.least_gpus = least_gpus
+
+
 class UnreachableError(CommsimError, RuntimeError):
     """Two ranks with no path between them."""
 

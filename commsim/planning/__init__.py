@@ -1,0 +1,1 @@
+"""From a model and a cluster to layouts, hardware and links: what to run, what to buy."""

@@ -1,0 +1,137 @@
+"""Where tasks run: here, on the cores of this machine, or on a cluster that is there.
+
+    serial                  in this process
+    local                   processes on the cores (joblib's loky)
+    dask://host:8786        a Dask scheduler, ray://host:10001 a Ray cluster (joblib's backends)
+
+Results come back in the order of the tasks, whoever finished first, so they are the same to the bit
+on every engine. A task whose worker dies is run again. With a store, a task whose answer is there
+is never run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commsim.errors import PlanError
+from commsim.planning.store import Store
+from commsim.planning.survey import READ, Question
+
+RETRIES = 3
+"""How often the tasks of workers that died are run again before giving up."""
+
+Function = Callable[[Question, Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """where: "serial", "local", or the address of a cluster; jobs: processes (None: all cores)."""
+
+    where: str = "serial"
+    jobs: int | None = None
+    store: Store | None = None
+
+    def __post_init__(self) -> None:
+        kind, _, address = self.where.partition("://")
+        if self.where not in ("serial", "local") and (kind not in ("dask", "ray") or not address):
+            raise PlanError(
+                f"plan: engine: expected serial, local, dask://host:port or ray://host:port, "
+                f"got {self.where!r}"
+            )
+        if self.jobs is not None and self.jobs < 1:
+            raise PlanError(f"plan: jobs: expected 1 or more, got {self.jobs}")
+
+    def run(
+        self,
+        function: Function,
+        question: Question,
+        tasks: Sequence[Any],
+        done: Callable[[int], None] | None,
+    ) -> list[Any]:
+        """function(question, task) of every task, in their order; done: told how many are."""
+        known: dict[int, Any] = {}
+        if self.store is not None:
+            there = self.store.known(function.__name__, question.digest, tasks)
+            known = {i: READ[function](value) for i, value in there.items()}
+        waiting = [i for i in range(len(tasks)) if i not in known]
+        if done is not None:
+            done(len(known))
+        failures = 0
+        while waiting:
+            try:
+                for i, result in self._results(function, question, tasks, waiting):
+                    known[i] = result
+                    if self.store is not None:
+                        self.store.keep(function.__name__, question.digest, tasks[i], result)
+                    if done is not None:
+                        done(len(known))
+            except Exception as error:
+                if not _died(error) or failures == RETRIES:
+                    raise
+                failures += 1
+            waiting = [i for i in waiting if i not in known]
+        return [known[i] for i in range(len(tasks))]
+
+    def _results(
+        self, function: Function, question: Question, tasks: Sequence[Any], waiting: Sequence[int]
+    ) -> Iterator[tuple[int, Any]]:
+        if self.where == "serial" or (len(waiting) == 1 and self.where == "local"):
+            for i in waiting:
+                yield i, function(question, tasks[i])
+            return
+        joblib = _module("joblib", self.where)
+        with self._backend(joblib):
+            parallel = joblib.Parallel(
+                n_jobs=self.jobs or -1, return_as="generator_unordered", batch_size=1
+            )
+            yield from parallel(
+                joblib.delayed(_numbered)(function, question, tasks[i], i) for i in waiting
+            )
+
+    @contextlib.contextmanager
+    def _backend(self, joblib: Any) -> Iterator[None]:
+        kind, _, address = self.where.partition("://")
+        with contextlib.ExitStack() as stack:
+            if kind == "local":
+                stack.enter_context(joblib.parallel_config(backend="loky"))
+            elif kind == "dask":
+                distributed = _module("distributed", self.where)
+                stack.enter_context(distributed.Client(f"tcp://{address}", set_as_default=False))
+                stack.enter_context(
+                    joblib.parallel_config(backend="dask", scheduler_host=f"tcp://{address}")
+                )
+            else:
+                _module("ray", self.where).init(address=self.where, ignore_reinit_error=True)
+                _module("ray.util.joblib", self.where).register_ray()
+                stack.enter_context(joblib.parallel_config(backend="ray"))
+            yield
+
+
+def _numbered(function: Function, question: Question, task: Any, i: int) -> tuple[int, Any]:
+    return i, function(question, task)
+
+
+def _module(name: str, where: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise PlanError(
+            f"plan: engine {where}: the package {name.split('.')[0]} is missing; "
+            "pip install 'commsim[scale]' (ray: pip install ray), or use engine serial"
+        ) from None
+
+
+def _died(error: Exception) -> bool:
+    """Did a worker end, rather than its task fail?"""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return bool(names & {"BrokenProcessPool", "TerminatedWorkerError", "KilledWorker"})
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

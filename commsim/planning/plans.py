@@ -1,0 +1,253 @@
+"""From a model and a cluster to its layouts, the best first: the straight line of planning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, overload
+
+from commsim.cost.profile import Profile
+from commsim.errors import PlanError, UnknownNameError
+from commsim.planning.engine import Engine
+from commsim.planning.least import least_nodes
+from commsim.planning.prices import Price, cost, price_of
+from commsim.planning.reasons import Rejection, rejections
+from commsim.planning.search import Candidate, Found, Progress, search
+from commsim.planning.space import Space
+from commsim.topology.cluster import Cluster
+from commsim.units import Seconds
+from commsim.workload.layout import Layout
+from commsim.workload.model import Model
+from commsim.workload.step import StepPrediction, predict_step, shipped
+
+OBJECTIVES = ("time", "cost", "memory")
+TIE = 0.05
+"""Two steps of one model that differ by less are not told apart: about the median error of the
+ratio of two steps of one published sweep (validation/planning.py prints it)."""
+TRILLION = 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One layout and what it would do.
+
+    place: 1 is the best. tie: is it no worse than the best by more than predictions can tell?
+    inside: does the best one's 80 % interval hold its duration? price: None where unknown.
+    """
+
+    place: int
+    layout: Layout
+    step: StepPrediction
+    tie: bool
+    inside: bool
+    price: Price | None = None
+
+    @property
+    def duration(self) -> Seconds:
+        """s of one step."""
+        return self.step.duration
+
+    @property
+    def headroom(self) -> float:
+        """Bytes left on the worst GPU."""
+        return self.step.memory.headroom
+
+    @property
+    def bottleneck(self) -> tuple[str, float]:
+        """Where most of the step goes, and its share."""
+        parts = self.step.breakdown
+        name = max(parts, key=lambda part: parts[part])
+        return name, parts[name] / self.duration
+
+    @property
+    def cost_per_trillion_tokens(self) -> float | None:
+        """USD for 10^12 tokens (samples, for a list of parts); None without a price."""
+        if self.price is None:
+            return None
+        return cost(self.price, self.layout.world, self.duration) * TRILLION / self.step.tokens
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain figures for JSON, keys with their unit."""
+        bottleneck, share = self.bottleneck
+        found = self.step.to_dict()
+        return {
+            "place": self.place, "tie": self.tie, "inside_interval_of_best": self.inside,
+            "bottleneck": bottleneck, "bottleneck_share": share,
+            "headroom_bytes": self.headroom,
+            "usd_per_trillion_tokens": self.cost_per_trillion_tokens,
+            **{key: found[key] for key in (
+                "layout", "duration_s", "interval_s", "tokens_per_s_per_gpu", "mfu", "exposed_s",
+                "bubble_s", "breakdown_s", "memory",
+            )},
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plans(Sequence[Plan]):
+    """Layouts, the best first. front: those that no other beats in both time and memory (and so in
+    cost). rejected: why the others are not here, with counts."""
+
+    model: Model
+    cluster: Cluster
+    objective: str
+    plans: tuple[Plan, ...]
+    front: tuple[Plan, ...]
+    rejected: tuple[Rejection, ...]
+    searched: int
+    timed: int
+    notes: tuple[str, ...] = field(default=())
+
+    @overload
+    def __getitem__(self, index: int) -> Plan: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Plan, ...]: ...
+    def __getitem__(self, index: int | slice) -> Plan | tuple[Plan, ...]:
+        return self.plans[index]
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    @property
+    def best(self) -> Plan:
+        """The first."""
+        return self.plans[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain figures for JSON, keys with their unit."""
+        price = self.best.price
+        return {
+            "model": self.model.name, "parameters": self.model.parameters,
+            "cluster": self.cluster.name, "gpu": self.cluster.gpu.name,
+            "n_ranks": self.cluster.n_ranks, "objective": self.objective,
+            "searched": self.searched, "timed": self.timed,
+            "price": None if price is None else {
+                "usd_per_gpu_hour": price.usd_per_gpu_hour, "date": price.date,
+                "source": price.source,
+            },
+            "plans": [plan.to_dict() for plan in self.plans],
+            "front": [
+                {"duration_s": p.duration, "headroom_bytes": p.headroom,
+                 "usd_per_trillion_tokens": p.cost_per_trillion_tokens,
+                 "layout": p.to_dict()["layout"]}
+                for p in self.front
+            ],
+            "rejected": [{"reason": r.reason, "count": r.count, "of": r.of} for r in self.rejected],
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def plan(
+    model: Model,
+    cluster: Cluster,
+    *,
+    global_batch: int,
+    seq_len: int,
+    objective: str = "time",
+    framework: str | Sequence[str] = "megatron",
+    dtype: str = "bfloat16",
+    only: Mapping[str, Sequence[Any]] | None = None,
+    top: int = 20,
+    profile: Profile | str | Path | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> Plans:
+    """The best layouts of a model on all GPUs of a cluster.
+
+    Every layout that a framework can be told is looked at (space.py); memory decides first, then a
+    bound on time that no optimum can fail (bound.py), then the step itself. objective: "time",
+    "memory" (the most left on the worst GPU), or "cost" (on one cluster the same order as time).
+    only: dimensions held to some values, `{"tp": (4, 8)}`. Raises PlanError where nothing fits,
+    naming the least number of GPUs that would do.
+
+    >>> from commsim.topology.load import load_cluster
+    >>> from commsim.workload.load import load_model
+    >>> plans = plan(load_model("llama3-8b"), load_cluster("dgx-h100"), global_batch=32,
+    ...              seq_len=8192, only={"micro_batch": (1,), "pp": (1,), "cp": (1,)})
+    >>> plans[0].layout.world, plans[0].step.memory.fits
+    (8, True)
+    """
+    if objective not in OBJECTIVES:
+        raise UnknownNameError("objective", objective, OBJECTIVES)
+    if top < 1:
+        raise PlanError(f"plan: top: expected 1 or more, got {top}")
+    if profile is None:
+        profile = shipped()
+    elif not isinstance(profile, Profile):
+        profile = Profile.load(profile)
+    names = (framework,) if isinstance(framework, str) else tuple(framework)
+    held = {name: tuple(values) for name, values in (only or {}).items()}
+    spaces = [
+        Space(
+            model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len,
+            framework=name, dtype=dtype, only=held,
+        )
+        for name in names
+    ]  # fmt: skip
+    founds = [
+        search(
+            space, profile, engine or Engine(),
+            objective="memory" if objective == "memory" else "time", top=top, progress=progress,
+        )
+        for space in spaces
+    ]  # fmt: skip
+    if not any(found.best for found in founds):
+        raise _nothing(spaces, founds)
+    return _ranked(model, cluster, objective, founds, profile, top)
+
+
+def _ranked(
+    model: Model, cluster: Cluster, objective: str, founds: Sequence[Found], profile: Profile,
+    top: int,
+) -> Plans:  # fmt: skip
+    def order(c: Candidate) -> tuple[float, float]:
+        pair = (c.duration, c.needed)
+        return pair[::-1] if objective == "memory" else pair
+
+    best = sorted((c for found in founds for c in found.best), key=order)[:top]
+    front: list[Candidate] = []
+    for c in sorted((c for found in founds for c in found.front), key=lambda c: c.duration):
+        if not front or c.needed < front[-1].needed:
+            front.append(c)
+    price = price_of(cluster)
+    first = predict_step(model, cluster, best[0].layout, profile)
+
+    def plan_of(place: int, c: Candidate) -> Plan:
+        step = predict_step(model, cluster, c.layout, profile)
+        return Plan(
+            place=place, layout=c.layout, step=step, price=price,
+            tie=step.duration <= first.duration * (1 + TIE),
+            inside=first.interval[0] <= step.duration <= first.interval[1],
+        )  # fmt: skip
+
+    notes = list(first.notes)
+    if price is None:
+        notes.append(
+            f"no price of {cluster.gpu.name} is known: state price_per_gpu_hour in the cluster file"
+        )
+    return Plans(
+        model=model, cluster=cluster, objective=objective,
+        plans=tuple(plan_of(i, c) for i, c in enumerate(best, 1)),
+        front=tuple(plan_of(i, c) for i, c in enumerate(front, 1)),
+        rejected=rejections(founds, len(best)),
+        searched=sum(found.searched for found in founds),
+        timed=sum(found.timed for found in founds),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _nothing(spaces: Sequence[Space], founds: Sequence[Found]) -> PlanError:
+    """Why there is no layout at all."""
+    space, cluster = spaces[0], spaces[0].cluster
+    what = f"{space.model.name or 'the model'} on {cluster.name} with {cluster.n_ranks} GPUs"
+    lacking = any(found.lacking for found in founds)
+    nodes = least_nodes(space) if lacking else None
+    if lacking and nodes is not None:
+        gpus = nodes * cluster.gpus_per_node
+        return PlanError(
+            f"plan: {what}: no layout fits in memory; the least that would do is {gpus} GPUs "
+            f"({nodes} nodes)",
+            gpus,
+        )
+    reasons = "; ".join(f"{r.count:,} {r.reason}" for r in rejections(founds, 0))
+    return PlanError(f"plan: {what}: no layout is possible: {reasons or 'none was allowed'}")
