@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,14 @@ class _Slice:
 
 def write(timeline: Timeline, path: str | os.PathLike[str], most: int = MOST) -> None:
     """Write the trace, an event per line; see `events`."""
+    write_events(events(timeline, most), path)
+
+
+def write_events(found: Iterable[Event], path: str | os.PathLike[str]) -> None:
+    """Write any events, one a line."""
     with Path(path).open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
-        for i, event in enumerate(events(timeline, most)):
+        for i, event in enumerate(found):
             file.write((",\n" if i else "") + json.dumps(event))
         file.write("\n]}\n")
 
@@ -63,9 +68,9 @@ def events(timeline: Timeline, most: int = MOST) -> Iterator[Event]:
     notes = list(timeline.notes)
     if total > most:
         notes.insert(0, f"only {most} of {total} transfers are shown: those of the first rounds")
-    start = _ns(min(p.asked for p in timeline.played))
+    start = to_ns(min(p.asked for p in timeline.played))
     for note in notes:
-        yield {"ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": _us(start), "name": note}
+        yield {"ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": to_us(start), "name": note}
     slices: dict[int | str, list[_Slice]] = {}
     horizon = _horizon(timeline)
     for number, (each, ops) in enumerate(zip(timeline.played, kept, strict=True)):
@@ -108,8 +113,8 @@ def _add_collective(
             ends = math.isfinite(end)
             one = _Slice(
                 row=(number, -1, ""),
-                begin=_ns(joined),
-                end=_ns(end if ends else horizon),
+                begin=to_ns(joined),
+                end=to_ns(end if ends else horizon),
                 name=title if ends else f"{title} (never ends)",
                 args=args,
             )
@@ -142,11 +147,11 @@ def _add_ops(
             lost = " (never arrives)" if math.isnan(end) else ""
             one = _Slice(
                 row=(number, op.channel, direction),
-                begin=_ns(begin),
-                end=_ns(horizon if lost else end),
+                begin=to_ns(begin),
+                end=to_ns(horizon if lost else end),
                 name=f"{format_size(op.nbytes)} {what}{lost}",
                 args=args,
-                software=_ns(begun) - _ns(begin),
+                software=to_ns(begun) - to_ns(begin),
             )
             slices.setdefault(who, []).append(one)
 
@@ -155,7 +160,7 @@ def _process(
     pid: int, name: str, slices: list[_Slice], collectives: tuple[str, ...]
 ) -> Iterator[Event]:
     """The slices of a process in rows within which none overlap."""
-    yield from _name(pid, 0, "process", name)
+    yield from naming(pid, 0, "process", name)
     slices.sort(key=lambda s: (s.row, s.begin, s.end))
     row, lanes, lane, last = None, list[tuple[int, int]](), 0, 0  # lanes: (free from, thread)
     for each in slices:
@@ -171,15 +176,15 @@ def _process(
             if channel >= 0:
                 title = f"channel {channel} {direction}"
                 title += f", {collectives[number]}" if len(collectives) > 1 else ""
-            yield from _name(pid, thread, "thread", f"{title} ({lane})" if lane > 1 else title)
+            yield from naming(pid, thread, "thread", f"{title} ({lane})" if lane > 1 else title)
         heapq.heappush(lanes, (each.end, thread))
-        at = {"ph": "X", "pid": pid, "tid": thread, "ts": _us(each.begin)}
-        yield {**at, "dur": _us(each.end - each.begin), "name": each.name, "args": each.args}
+        at = {"ph": "X", "pid": pid, "tid": thread, "ts": to_us(each.begin)}
+        yield {**at, "dur": to_us(each.end - each.begin), "name": each.name, "args": each.args}
         if each.software > 0:
-            yield {**at, "dur": _us(each.software), "name": "software"}
+            yield {**at, "dur": to_us(each.software), "name": "software"}
 
 
-def _name(pid: int, tid: int, what: str, name: str) -> Iterator[Event]:
+def naming(pid: int, tid: int, what: str, name: str) -> Iterator[Event]:
     """The name of a process or of a thread, and its place among the others."""
     at = {"ph": "M", "pid": pid, "tid": tid}
     yield {**at, "name": f"{what}_name", "args": {"name": name}}
@@ -190,23 +195,24 @@ def _name(pid: int, tid: int, what: str, name: str) -> Iterator[Event]:
 def _links(timeline: Timeline, pid: int) -> Iterator[Event]:
     """A counter per link: the share of its bandwidth in use, at each change."""
     load = link_load(timeline, STEPS, HOTTEST)
-    yield from _name(pid, 0, "process", f"links (the {len(load.links)} hottest)")
+    yield from naming(pid, 0, "process", f"links (the {len(load.links)} hottest)")
     for name, shares in zip(load.links, load.share.round(4).tolist(), strict=True):
         before = None
         for time, share in zip(load.edges.tolist(), [*shares, 0.0], strict=True):
             if share != before:
                 yield {
-                    "ph": "C", "pid": pid, "ts": _us(_ns(time)), "name": name,
+                    "ph": "C", "pid": pid, "ts": to_us(to_ns(time)), "name": name,
                     "args": {"share": share},
                 }  # fmt: skip
             before = share
 
 
-def _ns(time: Seconds) -> int:
+def to_ns(time: Seconds) -> int:
+    """Whole ns."""
     return round(time * 1e9)
 
 
-def _us(time: int) -> float:
+def to_us(time: int) -> float:
     """us of a number of ns, such that a reader who cuts to whole ns finds it again."""
     value = time / 1000
     return value if int(value * 1000) == time else math.nextafter(value, math.inf)
