@@ -186,6 +186,20 @@ def read_profile(path: Path | None) -> Profile | None:
     return None if path is None else Profile.load(path)
 
 
+def check_folders(paths: Sequence[tuple[str, str | Path | None]]) -> None:
+    """Nothing if every file can be written where it is to go; before a long simulation, not after.
+
+    Otherwise raises SpecError.
+    """
+    problems = [
+        f"{option}: {path}: the folder {Path(path).parent} does not exist; make it first"
+        for option, path in paths
+        if path is not None and not Path(path).parent.is_dir()
+    ]
+    if problems:
+        raise SpecError(problems)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """What is asked at every size: an operation, a group, a cluster, a library."""

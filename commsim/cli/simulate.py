@@ -22,7 +22,7 @@ from commsim.collectives.verify import verify
 from commsim.engine.conditions import Conditions
 from commsim.engine.timeline import Timeline
 from commsim.engine.waiting import RankTime, split_time
-from commsim.errors import CollectiveError, SpecError
+from commsim.errors import CollectiveError
 from commsim.prediction import Prediction
 from commsim.simulation import simulate as play
 from commsim.traces import chrome
@@ -132,7 +132,7 @@ def simulate(
     chosen = read_algorithm(algorithm, asked[0][0])
     exports = a.read_pairs("--export", "goal=ring.goal", export)
     formats = {writer(name): path for name, path in exports.items()}
-    check_folders([("--timeline", timeline), *(("--export", path) for path in formats.values())])
+    a.check_folders([("--timeline", timeline), *(("--export", path) for path in formats.values())])
     limit = c.read_time("--time-limit", time_limit) if time_limit is not None else None
     with Progress(limit) as progress:
 
@@ -168,20 +168,6 @@ def simulate(
             print(f"\ntimeline written to {timeline}; open it at https://ui.perfetto.dev")
     if found.stalled:
         raise typer.Exit(NEVER)
-
-
-def check_folders(paths: Sequence[tuple[str, str | Path | None]]) -> None:
-    """Nothing if every file can be written where it is to go; before a long simulation, not after.
-
-    Otherwise raises SpecError.
-    """
-    problems = [
-        f"{option}: {path}: the folder {Path(path).parent} does not exist; make it first"
-        for option, path in paths
-        if path is not None and not Path(path).parent.is_dir()
-    ]
-    if problems:
-        raise SpecError(problems)
 
 
 def read_algorithm(text: str | None, collective: Collective) -> str | Schedule | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from commsim.errors import LayoutError
 from commsim.units import format_size, format_time
 
 if TYPE_CHECKING:
+    from commsim.workload.simulated_step import StepTimeline
     from commsim.workload.step import StepPrediction
 
 BAR = 40  # characters of the waterfall's longest bar
@@ -85,6 +87,15 @@ def step(
         str, typer.Option("--framework", help="megatron, nemo, deepspeed, fsdp, torchtitan, ddp.")
     ] = "megatron",
     profile: a.ProfilePath = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Play the step task by task too.")
+    ] = False,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            "--timeline", help="Write the played step as a Chrome trace, which Perfetto opens."
+        ),
+    ] = None,
     json: a.Json = False,
 ) -> None:  # fmt: skip
     """How long one training step takes, what it waits for, and whether it fits in memory.
@@ -111,16 +122,31 @@ def step(
         overlap_param_gather=overlap_param_gather, tp_comm_overlap=tp_comm_overlap,
         framework=framework,
     )  # fmt: skip
-    found = predict_step(load_model(model), machines, layout, a.read_profile(profile))
+    a.check_folders([("--timeline", timeline)])
+    trained, constants = load_model(model), a.read_profile(profile)
+    played = None
+    if simulate or timeline is not None:
+        from commsim.workload.simulated_step import simulate_step
+
+        played = simulate_step(trained, machines, layout, constants)
+        found = played.predicted
+    else:
+        found = predict_step(trained, machines, layout, constants)
+    if played is not None and timeline is not None:
+        from commsim.traces.chrome_stages import write
+
+        write(played, timeline)
     if json:
-        print_json(found.to_dict())
+        print_json(found.to_dict() | ({"simulated": played.to_dict()} if played else {}))
         return
     print(title(found))
-    print_facts(summary(found))
+    print_facts([*summary(found), *(simulated(played) if played else ())])
     print_section("where the step goes", waterfall(found))
     print_table("communication of one rank", *messages(found))
     print_table("memory of the heaviest stage's ranks", *memory_table(found))
     print_section("notes", found.notes)
+    if timeline is not None:
+        print(f"\ntimeline written to {timeline}; open it at https://ui.perfetto.dev")
 
 
 def _rest(ranks: int, taken: int) -> int:
@@ -168,6 +194,19 @@ def summary(found: StepPrediction) -> list[tuple[str, str]]:
             f" {room}, {format_size(abs(int(m.headroom)))} {'left' if m.fits else 'missing'}",
         ),
     ]
+
+
+def simulated(played: StepTimeline) -> list[tuple[str, str]]:
+    """What the step takes when it is played, beside the closed form."""
+    ratio = played.duration / played.predicted.duration
+    exposed = {k: v for k, v in played.exposed.items() if v > 1e-4 * played.duration}
+    waited = ", ".join(f"{k} {format_time(v)}" for k, v in exposed.items())
+    return [
+        ("simulated", f"{format_time(played.duration)}   x {ratio:.3f} of the closed form;"
+                      f" {played.tasks:,} tasks"),
+        ("simulated waits", f"{waited or 'no messages'}; bubble {format_time(played.bubble)};"
+                            f" stage {played.busiest}"),
+    ]  # fmt: skip
 
 
 def waterfall(found: StepPrediction) -> list[str]:

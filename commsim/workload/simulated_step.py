@@ -4,14 +4,15 @@
 
 What predict_step adds up in closed form comes out of the timeline here: what waits for what, in
 which order streams do their work, and who shares NICs and NVLink with whom. One rank of a stage
-stands for all, which are alike. Ignored: ranks of one kind that are slower than others (but for
-what predict_step says of them), switches between machines.
+stands for all, which are alike. Of very many micro-batches some are played; the rest comes later by
+one and the same time each period, as pipeline.outline explains. Ignored: ranks of one kind that are
+slower than others (but for what predict_step says of them), switches between machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from commsim.topology.cluster import Cluster
 from commsim.units import Seconds
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
+from commsim.workload.pipeline import pipeline
 from commsim.workload.shared_play import play
 from commsim.workload.step import StepPrediction, predict_step, setting, update_seconds
 from commsim.workload.step_program import LINKS, PER_STAGE, Program, program
@@ -33,6 +35,12 @@ from commsim.workload.trust import tags_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+PERIODS = 12
+"""Periods of micro-batches that are played at least, before any are left out."""
+MOST = 2_000_000
+"""Tasks that are played without leaving any out."""
+SETTLED = 1e-6
+"""Share of a period's time by which two periods may differ and still be one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +62,9 @@ class StepSpan:
 class StepTimeline:
     """A played training step. Times in s from its begin.
 
-    predicted: the closed form's answer. busiest: the stage that computes most, whose time is taken
-    apart. starts, ends: of every task of the program; blame: the task each waited for last.
+    predicted: the closed form's answer. starts, ends: of every task of the program; blame: the task
+    each waited for last. shorter: the same with a period of micro-batches less, where `left_out`
+    periods more were not played.
     """
 
     predicted: StepPrediction
@@ -63,16 +72,31 @@ class StepTimeline:
     starts: Floats
     ends: Floats
     blame: Ints
+    shorter: StepTimeline | None = None
+    left_out: int = 0
 
     @property
     def duration(self) -> Seconds:
         """s of the whole step."""
+        return self._with_left_out(self.played, self.shorter.played if self.shorter else 0.0)
+
+    @property
+    def played(self) -> Seconds:
+        """s until the last task that was played ends."""
         return float(self.ends.max())
+
+    def _with_left_out(self, played: Seconds, shorter: Seconds) -> Seconds:
+        return played + self.left_out * (played - shorter)
 
     @property
     def tasks(self) -> int:
         """How many tasks were played."""
         return len(self.ends)
+
+    @property
+    def micro_batches_left_out(self) -> int:
+        """Micro-batches that are as others and were not played."""
+        return self.left_out * _period(self.predicted.layout)
 
     @cached_property
     def busiest(self) -> int:
@@ -84,12 +108,20 @@ class StepTimeline:
     @cached_property
     def breakdown(self) -> dict[str, Seconds]:
         """Where the busiest stage's step goes, s; the parts sum to the duration."""
-        table, kind, stage = self.program.table, self.program.kind, self.busiest
+        if self.shorter is None:
+            return self._breakdown(self.busiest)
+        less = self.shorter._breakdown(self.busiest)
+        return {
+            k: self._with_left_out(v, less[k]) for k, v in self._breakdown(self.busiest).items()
+        }
+
+    def _breakdown(self, stage: int) -> dict[str, Seconds]:
+        table, kind = self.program.table, self.program.kind
         line = np.flatnonzero(table.stream == stage * PER_STAGE)
         took = np.bincount(kind[line], weights=table.duration[line], minlength=len(KINDS))
         more = (self.ends - self.starts)[line].sum() - table.duration[line].sum()
         waited = np.zeros(len(KINDS))
-        _pauses(line, self.starts, self.ends, self.blame, kind, self.duration, waited)
+        _pauses(line, self.starts, self.ends, self.blame, kind, self.played, waited)
         bubble = waited[:COMPUTING].sum()
         return {
             **{k: float(took[i]) for i, k in enumerate(KINDS[:COMPUTING])},
@@ -112,8 +144,13 @@ class StepTimeline:
     @property
     def stretched(self) -> Seconds:
         """s that messages of the busiest stage took longer than alone, for sharing their ways."""
+        found = self._stretched(self.busiest)
+        less = self.shorter._stretched(self.busiest) if self.shorter else 0.0
+        return self._with_left_out(found, less)
+
+    def _stretched(self, stage: int) -> Seconds:
         table = self.program.table
-        mine = ~table.computes & (table.sender == self.busiest)
+        mine = ~table.computes & (table.sender == stage)
         return float(((self.ends - self.starts)[mine] - table.duration[mine]).sum())
 
     @property
@@ -142,6 +179,7 @@ class StepTimeline:
             "bubble_s": self.bubble,
             "stretched_s": self.stretched,
             "tasks": self.tasks,
+            "micro_batches_left_out": self.micro_batches_left_out,
         }
 
 
@@ -163,9 +201,39 @@ def simulate_step(
     values = predicted.profile.values(tags_of(cluster, layout))
     s = setting(model, cluster, layout, values)
     optimizer = [update_seconds(row, s, layout) for row in predicted.grid]
-    written = program(model, layout, s, predicted.hop, optimizer, layout.micro_batches)
-    starts, ends, blame = play(written.table, values["slowed"])
-    return StepTimeline(predicted=predicted, program=written, starts=starts, ends=ends, blame=blame)
+
+    def run(micro_batches: int) -> StepTimeline:
+        written = program(model, layout, s, predicted.hop, optimizer, micro_batches)
+        starts, ends, blame = play(written.table, values["slowed"])
+        return StepTimeline(
+            predicted=predicted, program=written, starts=starts, ends=ends, blame=blame
+        )
+
+    return _folded(run, layout.micro_batches, _period(layout))
+
+
+def _period(layout: Layout) -> int:
+    """Micro-batches after which a step repeats itself in its middle; 0: never."""
+    return pipeline(layout.schedule).period(layout.pp) if layout.pp > 1 else 1
+
+
+def _folded(run: Callable[[int], StepTimeline], micro_batches: int, period: int) -> StepTimeline:
+    """A step of so many micro-batches; where those are too many tasks, so many that one period more
+    makes the same difference twice."""
+    if not period or micro_batches < (PERIODS + 3) * period:
+        return run(micro_batches)
+    shown = micro_batches % period + PERIODS * period
+    while shown + 2 * period < micro_batches:
+        one = run(shown)
+        if one.tasks / shown * micro_batches <= MOST:
+            break
+        two, three = run(shown + period), run(shown + 2 * period)
+        before, after = two.played - one.played, three.played - two.played
+        if abs(after - before) <= SETTLED * after:
+            left_out = (micro_batches - shown) // period - 2
+            return replace(three, shorter=two, left_out=left_out)
+        shown += shown - shown % period
+    return run(micro_batches)
 
 
 @compiled
