@@ -11,9 +11,9 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from commsim import __version__
 from commsim.cost.profile import Profile
 from commsim.planning.bound import Costs
 from commsim.planning.space import Space, variants
@@ -53,7 +53,7 @@ class Question:
     def of(cls, space: Space, profile: Profile) -> Question:
         """The question of a space under a profile."""
         fresh = replace(space, cluster=replace(space.cluster))  # without what it has cached
-        asked = f"{__version__}\n{fresh!r}\n{profile!r}"
+        asked = f"{version('commsim')}\n{fresh!r}\n{profile!r}"
         digest = hashlib.sha256(asked.encode()).hexdigest()
         return cls(pickle.dumps((fresh, profile)), digest)
 
