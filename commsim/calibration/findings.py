@@ -17,6 +17,8 @@ LEAST_FAR = 0.15
 """ln(measured / predicted) below which it is none, however quiet the others are."""
 TOLD = 0.9
 """Share of the prior's standard error below which the measurements have told a constant."""
+IDLE = 0.999
+"""The same above which a constant has nothing to do with what was measured."""
 MEDIAN_TO_SD = 1.4826
 """Standard deviation of normal noise over the median of its absolute value."""
 
@@ -63,10 +65,10 @@ def undetermined(asked: Problem, found: Fitted, base: Profile) -> tuple[str, ...
     left = [
         f"{base.constants[name].meaning} ({name})"
         for (name, kind, _), i in p.place.items()
-        if not kind and error[i] >= TOLD * p.sd[i]
+        if not kind and TOLD * p.sd[i] <= error[i] < IDLE * p.sd[i]
     ]
     if left:
-        says.append(f"these measurements hardly depend on: {'; '.join(left)}")
+        says.append(f"hardly told, and near the base's value: {'; '.join(left)}")
     return tuple(says)
 
 
