@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from commsim.errors import UnknownNameError
 from commsim.topology import parts
 from commsim.topology.cluster import Cluster
-from commsim.torch_backend import fake, private
+from commsim.torch_backend import cuda_shim, fake, private
 from commsim.torch_backend.errors import MissingWaitError
 from commsim.torch_backend.group import extent
 from commsim.torch_backend.world import Rank
@@ -106,6 +106,7 @@ class Compute:
     model: Roofline
     keep_spans: bool = False
     fake: bool = False
+    cuda_shim: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -115,8 +116,10 @@ class Compute:
     def on(self, rank: Rank) -> Iterator[None]:
         """What the calling thread computes is the rank's."""
         torch.autograd.set_multithreading_enabled(False)
+        nothing = contextlib.nullcontext()
         with (
-            fake.mode() if self.fake else contextlib.nullcontext() as shapes,
+            cuda_shim.OnCpu() if self.cuda_shim else nothing,
+            fake.mode() if self.fake else nothing as shapes,
             Kernels(rank, self, shapes),
         ):
             yield
@@ -151,7 +154,7 @@ def kind_of(func: Any) -> Kind:
     """The kind of an op, from its schema."""
     kind = KINDS.get(func)
     if kind is None:
-        schema = func._schema
+        schema = private.schema(func)
         name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
         views = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
         written: set[int | str] = set()
@@ -163,7 +166,7 @@ def kind_of(func: Any) -> Kind:
             name=name, kernel=not (views or other or name in WITHOUT_KERNEL),
             synchronizes=schema.name in SYNCHRONIZING, looks=views or other,
             written=frozenset(written),
-            count_flops=FLOPS.get(func._overloadpacket),
+            count_flops=FLOPS.get(private.overloads(func)),
         )  # fmt: skip
     return kind
 

@@ -5,6 +5,7 @@ are not there: `.item()` gives 1. What torch does in C++ with values is replaced
 broadcast of the parameters, and the order of its buckets, which is then that of the parameters.
 """
 
+# mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
 import contextlib
@@ -30,7 +31,7 @@ UNBOUNDED = [sys.maxsize]
 
 def mode() -> Any:
     """A mode in which every new tensor is without data."""
-    return private.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+    return private.FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def default_of(tensor: torch.Tensor) -> bool | int | float | complex:
@@ -50,9 +51,10 @@ def patched() -> Iterator[None]:
         (*private.BUCKETS, _in_order_of_gradients(getattr(*private.BUCKETS))),
         (*private.CONVERT, _apply),
         (dist, "Reducer", _Reducer),
+        (*private.sharding(), Shards),
     ]
     changes += [(where, name, _nothing) for where, name in private.READING_DATA]
-    needing = [*private.NEEDING_DATA]
+    needing = private.needing_data()
     needing += [(module, name) for module in (dist, dist.distributed_c10d) for name in OBJECTS]
     changes += [(where, name, _with_data(getattr(where, name))) for where, name in needing]
     with private.replaced(changes):
@@ -68,6 +70,23 @@ def _with_data(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return call
+
+
+class Shards:
+    """The parts of a tensor as `torch.chunk` cuts it, each made when it is asked for.
+
+    FSDP2 looks at two of them, of as many as there are ranks.
+    """
+
+    def __init__(self, tensor: torch.Tensor, n: int, dim: int) -> None:
+        self._tensor, self._n, self._dim = tensor, n, dim
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        length = self._tensor.shape[self._dim]
+        most = -(-length // self._n)
+        if i * most >= length:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, i * most, min(most, length - i * most))
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -98,7 +117,7 @@ def _in_order_of_gradients(assign: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class _Reducer(private.Reducer):  # type: ignore[misc]
+class _Reducer(private.Reducer):
     """DDP's, which does not rebuild its buckets: that broadcasts their order as data."""
 
     def _rebuild_buckets(self) -> bool:
@@ -143,7 +162,7 @@ class Functional:
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry one out: the fake result, and the operation of the group."""
-        name = func._schema.name.partition("::")[2]
+        name = private.schema(func).name.partition("::")[2]
         if name == "wait_tensor":
             work, _ = self._under_way.pop(id(args[0]), (None, None))
             if work is not None:

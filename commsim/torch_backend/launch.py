@@ -22,7 +22,7 @@ from commsim.errors import SpecError
 from commsim.libraries.library import Library
 from commsim.libraries.lookup import library as find_library
 from commsim.topology.cluster import Cluster
-from commsim.torch_backend import fake, private, streams
+from commsim.torch_backend import cuda_shim, fake, private, streams
 from commsim.torch_backend.compute import Compute, Roofline, roofline
 from commsim.torch_backend.errors import NoSimulationError, UnsupportedCallError
 from commsim.torch_backend.group import SimulatedGroup
@@ -73,7 +73,7 @@ def run(
     mains = {number: _main(path) for number in world.ranks}
     compute = Compute(
         mode=options.compute, model=options.model or roofline(cluster),
-        keep_spans=options.keep_spans, fake=options.fake,
+        keep_spans=options.keep_spans, fake=options.fake, cuda_shim=options.cuda_shim,
     )  # fmt: skip
     for rank in world.ranks.values():
         rank.state["environment"] = _environment(rank, world)
@@ -89,9 +89,12 @@ def run(
         except Exception as error:
             _note_error(rank, error, error)
 
-    shapes = fake.patched() if options.fake else contextlib.nullcontext()
+    nothing = contextlib.nullcontext()
+    shim = cuda_shim.patched(cluster, world.nproc_per_node) if options.cuda_shim else nothing
+    shapes = fake.patched() if options.fake else nothing
     with (
-        _process(path, arguments), Isolated(path.parent, mains) as isolated, _torch(world), shapes
+        _process(path, arguments), Isolated(path.parent, mains) as isolated, _torch(world), shim,
+        shapes,
     ):  # fmt: skip
         world.run(body, isolated)
     return Run(world=world, cluster=cluster, compute=options.compute)

@@ -9,7 +9,7 @@ from commsim.cost.profile import Profile
 from commsim.libraries.library import Library
 from commsim.prediction import Prediction, predict
 from commsim.topology.cluster import Cluster
-from commsim.torch_backend.records import Call
+from commsim.torch_backend.records import Call, Group
 from commsim.units import Bytes, Seconds
 
 
@@ -38,6 +38,7 @@ class Prices:
     library: Library
     profile: Profile | None = None
     known: dict[Collective, Prediction] = field(default_factory=dict)
+    devices: dict[Group, tuple[int, ...]] = field(default_factory=dict)
 
     def of_collective(
         self, call: Call, splits: tuple[tuple[Bytes, ...], ...] | None = None
@@ -52,7 +53,10 @@ class Prices:
         """The prediction behind `of_collective`; None for a group of one."""
         if len(call.group.ranks) < 2:
             return None
-        ranks = tuple(map(self.places.device, call.group.ranks))
+        ranks = self.devices.get(call.group)
+        if ranks is None:
+            ranks = tuple(map(self.places.device, call.group.ranks))
+            self.devices[call.group] = ranks
         dtype = _dtype(call.dtype)
         if splits is not None and len({n for row in splits for n in row}) > 1:
             return self._ask(Collective.uneven(splits, dtype=dtype, ranks=ranks))

@@ -21,8 +21,8 @@ from torch._C import _distributed_c10d
 from torch._subclasses import fake_tensor
 from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
-from torch.distributed.pipelining import PipelineStage
 from torch.nn.parallel import distributed as ddp
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 NAME = "commsim"  # of the backend
@@ -34,24 +34,17 @@ TABLES = (
 # Base classes, which torch's stubs describe for its own callers only.
 ProcessGroup: Any = dist.ProcessGroup
 Store: Any = _distributed_c10d.Store
-Reducer: Any = dist.Reducer
+Reducer: Any = _distributed_c10d.Reducer
+FunctionMode: Any = TorchFunctionMode
 DispatchMode: Any = TorchDispatchMode
 Work: Any = _distributed_c10d.Work
 no_modes = _disable_current_modes
 FakeTensor = fake_tensor.FakeTensor
+FakeTensorMode = fake_tensor.FakeTensorMode
 # Of DDP, in C++ or about C++: they read the values of parameters.
 READING_DATA = (
     (ddp, "_verify_param_shape_across_processes"),
     (ddp, "_sync_module_states"),
-)
-# What keeps its own books in tensors: ranks of a mesh, votes of a pipeline's stages.
-NEEDING_DATA = (
-    (device_mesh, "init_device_mesh"),
-    (dist, "init_device_mesh"),
-    (device_mesh.DeviceMesh, "__init__"),
-    (device_mesh.DeviceMesh, "__getitem__"),
-    (PipelineStage, "_warmup_forward_vote"),
-    (PipelineStage, "_warmup_backward_result"),
 )
 BUCKETS = (dist, "_compute_bucket_assignment_by_size")
 BEFORE_BUCKETS = (ddp.DistributedDataParallel, "_ddp_init_helper")
@@ -128,9 +121,40 @@ def after_backward(callback: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(callback)
 
 
+def schema(op: Any) -> Any:
+    """The schema of an op: its name, and what its arguments and results alias."""
+    return op._schema
+
+
+def overloads(op: Any) -> Any:
+    """All overloads of an op together, by which torch counts flops."""
+    return op._overloadpacket
+
+
 def premul_factor(op: Any) -> Any:
     """The factor of a ReduceOp.PREMUL_SUM."""
     return op.__getstate__()[1]
+
+
+def needing_data() -> list[tuple[Any, str]]:
+    """What keeps its own books in tensors: ranks of a mesh, votes of a pipeline's stages."""
+    from torch.distributed.pipelining import PipelineStage  # takes a second to import
+
+    return [
+        (device_mesh, "init_device_mesh"),
+        (dist, "init_device_mesh"),
+        (device_mesh.DeviceMesh, "__init__"),
+        (device_mesh.DeviceMesh, "__getitem__"),
+        (PipelineStage, "_warmup_forward_vote"),
+        (PipelineStage, "_warmup_backward_result"),
+    ]
+
+
+def sharding() -> tuple[Any, str]:
+    """What cuts a parameter into FSDP2's shards, one tensor for each rank."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_param  # takes a second to import
+
+    return _fsdp_param, "_chunk_with_empty"
 
 
 def bucket_limits(module: Any) -> list[int]:
@@ -141,7 +165,8 @@ def bucket_limits(module: Any) -> list[int]:
 
 def resolve(group: Any) -> Any:
     """The process group of a name, as functional collectives are given it."""
-    return _distributed_c10d._resolve_process_group(group) if isinstance(group, str) else group
+    find: Any = _distributed_c10d._resolve_process_group
+    return find(group) if isinstance(group, str) else group
 
 
 @contextlib.contextmanager
