@@ -23,12 +23,12 @@ from commsim.measure.backend import BACKENDS
 from commsim.measure.journal import Journal
 from commsim.measure.plan import Gemm, Plan, Settings, Step
 from commsim.measure.reporter import Reporter
-from commsim.measure.run import launched
+from commsim.measure.run import CUT_SHORT, launched
 from commsim.measure.run import measure as carry_out
 from commsim.report.nccl_tests import sizes
 from commsim.units import parse_size, parse_time
 
-WRONG, CUT_SHORT = 1, 3
+WRONG = 1
 DEFAULT_GEMM: Gemm = (4096, 4096, 4096)
 DEFAULT_GEMM_CPU: Gemm = (512, 512, 512)
 

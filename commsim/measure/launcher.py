@@ -34,8 +34,11 @@ GRACE = 1.0  # s for the others to fall, so that it shows who fell first
 START = 120.0  # s for all ranks to find each other, if --timeout is less
 LEAVE = 10.0  # s for the ranks to end after the last result
 SHOWN = 8  # last lines of a rank's stderr
-OTHERS = re.compile(r"(PMI|PMIX|OMPI|PRTE|MPI_LOCAL|HYD)_?\w*|RANK|WORLD_SIZE|LOCAL_RANK|"
-                    r"LOCAL_WORLD_SIZE|GROUP_RANK|ROLE_\w+|TORCHELASTIC_\w+")  # fmt: skip
+# What another launcher says of its process; its settings (OMPI_MCA_*, HYDRA_*) stay.
+OTHERS = re.compile(
+    r"PMI_\w+|PMIX_(?!MCA_)\w+|OMPI_(COMM_WORLD|UNIVERSE)_\w+|MPI_LOCAL\w+|RANK|WORLD_SIZE"
+    r"|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|ROLE_\w+|TORCHELASTIC_\w+"
+)
 
 
 def launch(plan: Plan, reporter: Reporter) -> None:
@@ -175,9 +178,9 @@ def _mpi_fall(folder: Path, last: dict[int, list[str]], code: int) -> BrokenRunE
     """mpiexec ends all ranks with one: who it was, from its own report or that one's words."""
     words = _last_words(folder / "mpiexec.err", 40)
     said = "\n".join(words)
-    pid = re.search(r"\bPID (\d+) RUNNING AT", said)
+    pid = re.search(r"\bPID (\d+)\b", said)
     pids = {_pid(folder / f"rank{rank}.pid"): rank for rank in last}
-    killed = re.search(r"\(signal (\d+)\)", said)
+    killed = re.search(r"\bsignal (\d+)\b", said)
     how = ended(-int(killed[1]) if killed else code)
     rank = pids.get(int(pid[1])) if pid else None
     if rank is None:

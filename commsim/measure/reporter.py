@@ -46,6 +46,7 @@ class Reporter:
         self._given = (cluster, library, profile)
         self._expected: Expected | None = None
         self._kind = ""
+        self._said = ""
         self._bar: Progress | None = None
         self._task: Any = None
 
@@ -55,8 +56,7 @@ class Reporter:
         self._expected = Expected(header, *self._given)
         self._write(header)
         self._print(screen.about(header, self.plan))
-        if self._expected.note:
-            self._print([f"# note: {self._expected.note}"])
+        self._note()
         self._show(0)
 
     def done(self, index: int, records: list[Record]) -> None:
@@ -73,6 +73,7 @@ class Reporter:
             self._kind = step.kind
             self._print(screen.head(step))
         self._print(screen.rows(step, records, expected))
+        self._note()
         self._show(index + 1)
 
     def end(self) -> None:
@@ -87,6 +88,13 @@ class Reporter:
         if step.kind != "collective" or self._expected is None:
             return None
         return self._expected.duration(records[0])
+
+    def _note(self) -> None:
+        """What the expected times take for granted, or why there are none: said once."""
+        note = self._expected.note if self._expected is not None else ""
+        if note and note != self._said:
+            self._print([f"# note: {note}"])
+            self._said = note
 
     def _write(self, record: Record) -> None:
         if self.journal is not None:
@@ -108,11 +116,13 @@ class Reporter:
             self._bar = Progress(
                 TextColumn("measuring {task.fields[what]}"), BarColumn(),
                 TextColumn("{task.completed}/{task.total}"), TimeRemainingColumn(),
-                console=Console(stderr=True), transient=True, redirect_stdout=False,
+                console=Console(stderr=True), transient=True,
+                redirect_stdout=sys.stdout.isatty(), auto_refresh=False,
             )  # fmt: skip
             self._task = self._bar.add_task("", total=len(self.plan.steps), what="")
             self._bar.start()
         self._bar.update(self._task, completed=done, what=self._next(done))
+        self._bar.refresh()  # no thread does, which would take time from the ranks
 
     def _next(self, index: int) -> str:
         if index >= len(self.plan.steps):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Mapping
+from typing import NoReturn
 
-from commsim.errors import MeasureError
+from commsim.errors import CommsimError, MeasureError
 from commsim.measure.backend import missing, offers
 from commsim.measure.launcher import launch
 from commsim.measure.plan import Plan
 from commsim.measure.rendezvous import Place, place
 from commsim.measure.reporter import Reporter
 from commsim.measure.worker import work
+
+BAD_INPUT, CUT_SHORT = 2, 3  # exit codes, also of a rank that a launcher started
 
 
 def ready(backend: str) -> None:
@@ -38,7 +42,8 @@ def launched(n_ranks: int | None, env: Mapping[str, str] | None = None) -> Place
 def measure(plan: Plan, at: Place | None, reporter: Reporter | None) -> None:
     """Carries out the plan; `reporter` (on rank 0, or where the ranks are started) is told.
 
-    at: this rank's place; None: the ranks are started here. Raises MeasureError, BrokenRunError.
+    at: this rank's place; None: the ranks are started here. Raises MeasureError, BrokenRunError;
+    but one of several ranks that a launcher started says so and ends its process.
     """
     ready(plan.settings.backend)
     try:
@@ -49,6 +54,19 @@ def measure(plan: Plan, at: Place | None, reporter: Reporter | None) -> None:
             work(plan, at, lambda header: None, lambda index, records: None)
         else:
             work(plan, at, reporter.begin, reporter.done)
+    except CommsimError as error:
+        if at is not None and at.n_ranks > 1:
+            _leave(error)
+        raise
     finally:
         if reporter is not None:
             reporter.end()
+
+
+def _leave(error: CommsimError) -> NoReturn:
+    """Ends this process at once: an orderly end would wait for ranks that do not end."""
+    for line in str(error).splitlines():
+        print(f"commsim: {line}", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(BAD_INPUT if isinstance(error, MeasureError) else CUT_SHORT)

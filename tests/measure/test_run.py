@@ -243,8 +243,9 @@ def test_a_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
 def test_ranks_get_no_other_launcher_s_variables() -> None:
     env = environment(
         {"PMI_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "RANK": "1", "WORLD_SIZE": "2",
-         "NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "eth0", "RANKING": "x"}, 2,
+         "NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "eth0", "RANKING": "x",
+         "OMPI_MCA_btl": "tcp"}, 2,
     )  # fmt: skip
     assert env.pop("PYTHONPATH")
     assert env == {"NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "eth0", "RANKING": "x",
-                   "OMP_NUM_THREADS": "1"}  # fmt: skip
+                   "OMPI_MCA_btl": "tcp", "OMP_NUM_THREADS": "1"}  # fmt: skip
