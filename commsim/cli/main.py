@@ -43,7 +43,11 @@ def build(names: Sequence[str]) -> typer.Typer:
     for name in names:
         module = importlib.import_module(f"commsim.cli.{name}")
         settings = getattr(module, "CONTEXT_SETTINGS", None)  # of the few that parse differently
-        app.command(name, context_settings=settings)(getattr(module, name))
+        command = getattr(module, name)
+        if isinstance(command, typer.Typer):  # one with commands of its own
+            app.add_typer(command, name=name)
+        else:
+            app.command(name, context_settings=settings)(command)
     return app
 
 

@@ -23,12 +23,33 @@ import numpy as np
 from commsim.engine.link_load import link_load
 from commsim.engine.played import Played
 from commsim.engine.timeline import Timeline
+from commsim.traces import chrome_step
+from commsim.traces.replay import Replay
+from commsim.traces.step_writer import StepWriter
 from commsim.units import Seconds, format_size
 
 MOST = 100_000  # transfers, two slices each: what a browser still handles
 STEPS, HOTTEST = 200, 50  # of the links' load
 
 Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chrome(StepWriter):
+    """A step as a Chrome trace: a process per rank, a row per stream, counters, and the links if
+    the step is small enough to simulate them. links: whether to try."""
+
+    links: bool = True
+
+    def write_step(self, replay: Replay, path: str | os.PathLike[str]) -> tuple[str, ...]:
+        found = itertools.chain(chrome_step.events(replay), self._links(replay))
+        write_events(found, path)
+        return (os.fspath(path),)
+
+    def _links(self, replay: Replay) -> Iterator[Event]:
+        timeline = chrome_step.simulated(replay) if self.links else None
+        if timeline is not None:
+            yield from _links(timeline, max(replay.parts) + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
