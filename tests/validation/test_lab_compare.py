@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from commsim.units import MIB
-from validation.lab.compare import compare, expected, question, summary
-from validation.lab.layout import parse
+from validation import fit_host, lab
+from validation.lab.compare import chosen, compare, expected, question, summary
+from validation.lab.layout import MBIT, Layout, parse
 from validation.lab.report import write
 from validation.lab.run import Case, Result
 
@@ -83,3 +84,49 @@ def test_errors_by_operation(tmp_path: Path) -> None:
         "4194304",
         "p2p",
     )
+
+
+def measured() -> list[dict[str, str]]:
+    text = (Path(lab.__file__).with_name("measured.csv")).read_text(encoding="utf-8")
+    return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+
+
+def layout_of(row: dict[str, str]) -> Layout:
+    link, uplink = float(row["link_mbit"]) * MBIT, float(row["uplink_mbit"]) * MBIT
+    if row["topology"] == "star":
+        return Layout(machines=int(row["ranks"]), per_machine=1, link=link)
+    machines, each = (int(x) for x in row["topology"].removeprefix("two-level:").split("x"))
+    return Layout(machines=machines, per_machine=each, link=link, uplink=uplink)
+
+
+def test_no_measured_topology_is_one_that_was_fitted() -> None:
+    fitted = {
+        row.place for row in fit_host.split([r for r in fit_host.read() if r.backend == "gloo"])[0]
+    }
+    assert fitted == {"star", "star/500", "star/1000"}
+    assert {float(row["link_mbit"]) for row in measured() if row["topology"] == "star"} == {
+        300,
+        700,
+    }
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast", "all_gather", "send_recv"])
+def test_what_was_measured_is_predicted(op: str) -> None:
+    # the shares asked of the model: half of the cases within 2 % from 4 MiB, 10 % from 256 KiB
+    off: dict[int, list[float]] = {4 * MIB: [], MIB // 4: []}
+    for row in measured():
+        if row["op"] == op:
+            nbytes, took = int(row["bytes"]), float(row["time_us"]) * 1e-6
+            error = abs(expected("gloo", layout_of(row), op, nbytes) / took - 1)
+            for least, found in off.items():
+                if nbytes >= least:
+                    found.append(error)
+    assert (len(off[4 * MIB]), len(off[MIB // 4])) == (10, 20)
+    assert np.median(off[4 * MIB]) < 0.02
+    assert np.median(off[MIB // 4]) < 0.10
+
+
+def test_the_algorithms_that_ran_are_the_model_s() -> None:
+    for row in measured():
+        name = chosen("gloo", layout_of(row), row["op"], int(row["bytes"])).algorithm
+        assert name in row["identified"].split(" or ")

@@ -114,8 +114,8 @@ def _first() -> tuple[str, ...]:
 def _mpi(
     worker: list[str], network: Network | None, ranks: int, folder: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Ranks that wait spin: first in line for good, two of them would lock two cores, so they are
-    only nicer to themselves than to others."""
+    """Without the priority of Gloo's ranks: these spin while they wait, and two would lock two
+    cores."""
     own = {
         "MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi",
         "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0" if network else "lo",
@@ -124,8 +124,7 @@ def _mpi(
     shell = f'exec {inside} "$@" > {folder}/rank-$PMI_RANK'
     hydra = Path(sys.executable).with_name("mpiexec")
     launch = [str(hydra if hydra.exists() else "mpiexec"), "-n", str(ranks)]
-    eager = ["nice", "-n", "-15"] if os.geteuid() == 0 else []
-    return [*eager, *launch, "sh", "-c", shell, "rank", *worker], own
+    return [*launch, "sh", "-c", shell, "rank", *worker], own
 
 
 @contextmanager
