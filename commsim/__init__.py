@@ -55,9 +55,11 @@ if TYPE_CHECKING:
     from commsim.simulation import simulate
     from commsim.topology.cluster import Cluster, Fabric
     from commsim.topology.load import load_cluster
+    from commsim.workload.inference import InferencePrediction, predict_inference
     from commsim.workload.layout import Layout
     from commsim.workload.load import load_model
     from commsim.workload.model import Model
+    from commsim.workload.simulated_step import StepTimeline, simulate_step
     from commsim.workload.step import StepPrediction, predict_step
 
 __version__ = "0.1.0"
@@ -78,6 +80,7 @@ _HOMES = {
     "Findings": "commsim.diagnosis.findings",
     "Gloo": "commsim.libraries.gloo",
     "Hypothesis": "commsim.diagnosis.findings",
+    "InferencePrediction": "commsim.workload.inference",
     "Jitter": "commsim.engine.conditions",
     "Layout": "commsim.workload.layout",
     "LayoutError": "commsim.errors",
@@ -98,6 +101,7 @@ _HOMES = {
     "ScheduleError": "commsim.errors",
     "SpecError": "commsim.errors",
     "StepPrediction": "commsim.workload.step",
+    "StepTimeline": "commsim.workload.simulated_step",
     "TimeLimitError": "commsim.errors",
     "Timeline": "commsim.engine.timeline",
     "Traffic": "commsim.engine.conditions",
@@ -111,10 +115,12 @@ _HOMES = {
     "load_model": "commsim.workload.load",
     "plan": "commsim.planning.plans",
     "predict": "commsim.prediction",
+    "predict_inference": "commsim.workload.inference",
     "predict_step": "commsim.workload.step",
     "read_measurements": "commsim.measurements.reading",
     "read_nccl_log": "commsim.measurements.nccl_log",
     "simulate": "commsim.simulation",
+    "simulate_step": "commsim.workload.simulated_step",
     "verify": "commsim.collectives.verify",
 }
 
@@ -134,6 +140,7 @@ __all__ = [
     "Findings",
     "Gloo",
     "Hypothesis",
+    "InferencePrediction",
     "Jitter",
     "Layout",
     "LayoutError",
@@ -154,6 +161,7 @@ __all__ = [
     "ScheduleError",
     "SpecError",
     "StepPrediction",
+    "StepTimeline",
     "TimeLimitError",
     "Timeline",
     "Traffic",
@@ -167,10 +175,12 @@ __all__ = [
     "load_model",
     "plan",
     "predict",
+    "predict_inference",
     "predict_step",
     "read_measurements",
     "read_nccl_log",
     "simulate",
+    "simulate_step",
     "verify",
 ]
 

@@ -58,7 +58,7 @@ def serving_memory(
                 buffers=0.0,
                 cache=ELEMENT[cache_dtype]
                 * layout.micro_batch
-                * sum(n * _cached(layer, layout) for layer, n in held.layers),
+                * sum(n * cached(layer, layout) for layer, n in held.layers),
                 margin=0.0,
                 cached=0.0,
                 nccl=nccl,
@@ -68,7 +68,7 @@ def serving_memory(
     return Memory(by_stage=tuple(found), capacity=cluster.gpu.memory * USABLE, shows="device")
 
 
-def _cached(layer: Layer, layout: Layout) -> float:
+def cached(layer: Layer, layout: Layout) -> float:
     """Elements that a layer keeps of one sequence on one rank."""
     attention = layer.attention
     if attention is None or not attention.causal:
