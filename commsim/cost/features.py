@@ -17,6 +17,7 @@ from commsim.libraries.nccl.graph import Communicator, Graph, PathType
 from commsim.libraries.nccl.system import nvlink_bandwidth
 from commsim.topology import capacity
 from commsim.topology.cluster import Cluster
+from commsim.topology.pair_ways import PATTERNS, mesh_share
 from commsim.topology.placement import Placement
 from commsim.units import KIB, MIB, BytesPerSecond
 
@@ -39,7 +40,8 @@ class Machine:
     messages to any of them. net: usable NICs of the poorest domain together; ring_net: of them,
     those that the ring's channels use; heads_net: that NVLS heads use; one_nic: one GPU's own
     share of them. memory: of one GPU. cut: network rate per domain when every domain talks to all
-    others at once.
+    others at once. mesh: what of `link` GPUs joined without a switch reach when all pairs talk,
+    each to the next, all to one.
     """
 
     link: BytesPerSecond
@@ -55,6 +57,7 @@ class Machine:
     tags: Tags
     link_name: str
     net_name: str
+    mesh: tuple[tuple[str, float], ...] = ()
 
 
 BOOST_GHZ = {
@@ -223,6 +226,9 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         tags=tags,
         link_name=link_name,
         net_name=net_name,
+        mesh=()
+        if link_name.startswith("pcie")
+        else tuple((pattern, mesh_share(cluster.node, local, pattern)) for pattern in PATTERNS),
     )
 
 
@@ -367,6 +373,7 @@ def _point_to_point(
         1.0 if op == "send_recv" and p > 1 else 0.0
     )  # from the last GPU to the first: two rails
     f.link = max(m.link, m.pair_link) if op == "send_recv" else m.pair_link
+    f.mesh = dict(m.mesh).get({"all_to_all": "all", "send_recv": "shift"}.get(op, "root"), 1.0)
     message = f.nbytes / n if op in ("all_to_all", "gather", "scatter") else f.nbytes
     f.p2p_channels = float(max(1, comm.p2p_channels))
     most = float(

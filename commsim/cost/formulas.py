@@ -174,11 +174,11 @@ def point_to_point(f: Any, k: Values) -> Parts:
     )  # fmt: skip
     if proto == "ll":
         rate = k["share.p2p.ll"] * k["link"] * f.link
-        local = f.local_bytes / rate
+        local = f.local_bytes / (rate * f.mesh)
         channel = k["p2p.channel.ll"] * rate
     else:
         rate = k["p2p.link"] * f.link
-        local = f.local_bytes / rate + f.self_bytes / (k["p2p.self"] * f.memory)
+        local = f.local_bytes / (rate * f.mesh) + f.self_bytes / (k["p2p.self"] * f.memory)
         start = start + k["p2p.simple"] * k["simple.speed"]
         channel = k["p2p.channel"] * rate
     local = np.maximum(local, f.largest_part * f.p2p_channels / channel)

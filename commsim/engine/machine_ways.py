@@ -19,9 +19,9 @@ from commsim.topology.node_paths import (
     cpu_names,
     host_links,
     host_path,
-    peer_path,
     through_host,
 )
+from commsim.topology.pair_ways import pair_way
 from commsim.units import Seconds
 
 
@@ -47,7 +47,7 @@ class MachineWays:
 
 
 def machine_ways(node: NodeTopology) -> MachineWays:
-    """NVLink or xGMI where it joins two GPUs, else PCIe; of several equal ways the widest one.
+    """Between GPUs as `pair_way` says; of several equal ways the widest one.
 
     A link whose bandwidth the machine's source does not say has no limit.
     """
@@ -59,7 +59,7 @@ def machine_ways(node: NodeTopology) -> MachineWays:
     gpus = [g.name for g in node.gpus]
     switch = None if node.nvswitch is None else node.nvswitch.name
     up = [(g, switch) if switch and switch in scale_up.get(g, {}) else () for g in gpus]
-    inside = [[_between(node, a, b) for b in gpus] for a in gpus]
+    inside = [[pair_way(node, a, b) for b in gpus] for a in gpus]
     out = [[_to_nic(node, g, i) for i in range(len(node.nics))] for g in range(len(gpus))]
     paths: dict[Path, int] = {(): 0}
 
@@ -85,18 +85,6 @@ def machine_ways(node: NodeTopology) -> MachineWays:
         legs=make_legs(size, crossed, np.ones(len(crossed)), latency[crossed], latency[crossed]),
         **ways,
     )
-
-
-def _between(node: NodeTopology, source: str, target: str) -> Path:
-    """The way between two GPUs of the machine; empty if there is none, or they are one."""
-    links, switch = scale_up_links(node), node.nvswitch
-    if source == target:
-        return ()
-    if target in links.get(source, {}):
-        return (source, target)
-    if switch is not None and all(switch.name in links.get(g, {}) for g in (source, target)):
-        return (source, switch.name, target)
-    return peer_path(node, source, target)
 
 
 def _to_nic(node: NodeTopology, gpu: int, nic: int) -> Path:
