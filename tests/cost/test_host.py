@@ -391,6 +391,16 @@ def test_held_out_runs_are_within_ten_percent(name: str, rows: int) -> None:
     assert np.median(off) < 0.1
 
 
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast", "all_gather", "send_recv"])
+def test_held_out_bulk_transfers_are_within_two_percent(op: str) -> None:
+    lab = pytest.importorskip("validation.fit_host", reason="run from the repository's root")
+    _, held = lab.split([row for row in lab.read() if row.backend == "gloo"])
+    large = [row for row in held if row.nbytes >= 4 << 20 and row.op == op]
+    off = np.abs(np.expm1(-lab.errors(large, dict(shipped("gloo").values(())))))
+    assert len(large) == 21
+    assert np.median(off) < 0.02
+
+
 def test_constants_say_where_they_come_from() -> None:
     for name in ("gloo", "mpi"):
         for constant in shipped(name).constants.values():
