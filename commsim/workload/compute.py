@@ -15,8 +15,9 @@ ceiling: the best matrix product measured on the part, or TYPICAL of its data sh
 the power that the ceiling was measured at it falls with the cube root of the power limit (dynamic
 power goes with frequency times voltage squared, and voltage with frequency). uneven: work of whole
 waves of whole tiles (TILE x TILE a block, a block an SM) over the work asked for. Tensor cores read
-16 bytes at a time: rows that are no multiple of that run at UNALIGNED of their rate. Ignored:
-clocks that drift, caches, tile shapes.
+16 bytes at a time: products of rows that are no multiple of that reach `unaligned` of their rate
+(NVIDIA, "Matrix Multiplication Background", section 4). Ignored: clocks that drift, caches, tile
+shapes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,6 @@ TYPICAL = 0.80
 (ml-engineering's tables, see topologies/parts)."""
 TILE = 128
 """Rows and columns of a thread block's tile, as cuBLAS's usual kernels."""
-UNALIGNED = 0.4
-"""Rate of a 16-bit product whose inner dimension is no multiple of 8, of an aligned one's (NVIDIA,
-"Matrix Multiplication Background", figure 3: 2 to 4 times slower)."""
 RATED_POWER = {80: 400.0, 90: 700.0, 100: 1000.0}
 """W at which a generation's SXM part, whose ceiling was measured, runs."""
 CONVOLUTION = 512
@@ -145,7 +143,7 @@ def product_seconds(p: Matmul, d: Device, v: Mapping[str, float], narrow: bool) 
     whole = math.ceil(tiles / d.sms) * d.sms * TILE * TILE
     uneven: float = (whole / (p.m * p.n * p.count)) ** v["wave"]
     if p.k % 8 or p.n % 8:
-        rate *= UNALIGNED
+        rate *= v["unaligned"]
     if p.grouped:
         rate *= v["grouped"]
     ramp = 1 + v["ramp"] * (2 if narrow else 1) / p.k
@@ -163,7 +161,7 @@ def core_seconds(
         small: float = (min(core.width, 128) / 128) ** v["narrow_head"]
         return flops * core.seen / (d.ceiling * v["flash"] * small)
     passes = MAP_PASSES[backward]
-    aligned = 1.0 if core.width % 8 == 0 else UNALIGNED
+    aligned = 1.0 if core.width % 8 == 0 else v["unaligned"]
     return flops / (d.ceiling * v["unfused"] * aligned) + passes * 2 * core.map / (
         d.memory * v["stream"]
     )
