@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
-from scipy.sparse import diags, vstack
+from scipy.sparse import csr_matrix, diags, vstack
 
 from commsim.calibration.batch import Array, Parameters, Placed, derivatives, durations
 
 NOISE = 0.08
 """Scale of ln(predicted / measured) below which a residual counts squared, above which linearly:
 what formulas with the right constants still miss."""
-_MANY = 200  # entries from which steps are found iteratively
 _FAR = 10.0  # ln of a ratio that stands for a time that is none
 
 
@@ -59,7 +57,7 @@ def solve(
     `steps` at most, until one gains less than `tolerance` of the sum.
     """
     mean, sd, n = np.array(p.mean), np.array(p.sd), len(measured)
-    wanted, many = np.log(measured), len(p.mean) > _MANY
+    wanted = np.log(measured)
 
     def off(logs: Array) -> Array:
         return np.asarray(np.nan_to_num(logs - wanted, nan=_FAR, posinf=_FAR, neginf=-_FAR))
@@ -69,12 +67,11 @@ def solve(
             r = off(np.log(durations(theta, p, points, n)))
         return np.concatenate([robust(r) * weight, (theta - mean) / sd])
 
-    def jacobian(theta: Array) -> Any:
+    def jacobian(theta: Array) -> csr_matrix:
         with np.errstate(all="ignore"):
             logs, slopes = derivatives(theta, p, points, n)
         scale = robust_slope(off(logs)) * weight
-        whole = vstack([diags(scale) @ slopes, diags(1 / sd)], format="csr")
-        return whole if many else whole.toarray()
+        return vstack([diags(scale) @ slopes, diags(1 / sd)], format="csr")
 
     found = least_squares(
         residuals,
@@ -84,11 +81,10 @@ def solve(
         x_scale=sd,
         ftol=tolerance,
         xtol=1e-5,
-        tr_solver="lsmr" if many else "exact",
-        tr_options={"atol": 1e-8, "btol": 1e-8} if many else {},
+        tr_solver="lsmr",
+        tr_options={"atol": 1e-8, "btol": 1e-8},
     )
-    normal = found.jac.T @ found.jac
-    normal = normal.toarray() if many else normal
+    normal = (found.jac.T @ found.jac).toarray()
     return Solution(
         theta=found.x,
         error=np.sqrt(np.diag(np.linalg.inv(normal))),  # the priors make it regular

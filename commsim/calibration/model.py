@@ -14,6 +14,7 @@ from commsim.calibration.points import FAMILIES, Point
 from commsim.calibration.smooth import Smooth, smooth
 from commsim.cost.calibrated import Case
 from commsim.cost.profile import Profile
+from commsim.errors import ProfileError
 
 KINDS = ("generation", "transport")
 """Where machines in one calibration differ by these tags, each gets deviations of its own."""
@@ -57,7 +58,13 @@ def problem(points: Sequence[Point], base: Profile, family: str) -> Problem:
     used: set[str] = set()
     for at in placed(found, still, fixed):
         asked = Values(np.zeros(0), still, at)
-        at.batch.duration(asked)
+        try:
+            at.batch.duration(asked)
+        except KeyError as error:
+            raise ProfileError(
+                f"profile {base.name}: constants: {error} is missing; use a profile made for this "
+                "library and version"
+            ) from error
         used |= set(asked.used)
     several = {
         kind: tags
