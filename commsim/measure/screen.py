@@ -133,10 +133,12 @@ def _interference(record: Record) -> list[str]:
 
 
 def _gemm(record: Record) -> str:
+    what = f"{record['m']:>9}{record['n']:>9}{record['k']:>9}  {record['dtype']:<14}"
+    if "error" in record:
+        return f"{what}  {record['error']}"
     low, high = (short(1e6 * quartile) for quartile in record["quartiles_s"])
     return (
-        f"{record['m']:>9}{record['n']:>9}{record['k']:>9}  {record['dtype']:<14}"
-        f"{short(record['duration_s'] * 1e6):>10}{f'{low} .. {high}':>22}"
+        f"{what}{short(record['duration_s'] * 1e6):>10}{f'{low} .. {high}':>22}"
         f"{short(record['host_s'] * 1e6):>10}{record['flops_per_s'] / 1e12:>12.4f}"
     )
 

@@ -60,7 +60,9 @@ class TorchBackend(Backend):
         self._number = torch.zeros(1, dtype=torch.float64)
 
     def group(self, ranks: tuple[int, ...]) -> Any:
-        made = dist.new_group(list(ranks), timeout=self.timeout, sort_ranks=False)
+        # torch sorts a group's ranks unless it is told not to, which not every release takes
+        order: dict[str, Any] = {} if list(ranks) == sorted(ranks) else {"sort_ranks": False}
+        made = dist.new_group(list(ranks), timeout=self.timeout, **order)
         return made if self.rank in ranks else None
 
     def bind(self, asked: Asked, group: Any) -> Issue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from commsim.collectives.collective import OPERATIONS, Collective, bus_factor
 from commsim.errors import CollectiveError, MeasureError
-from commsim.measure import steps
+from commsim.measure import screen, steps
 from commsim.measure.backend import Asked, offers
+from commsim.measure.devices.numpy_host import NumpyHost
 from commsim.measure.plan import Plan, Settings, Step
 from tests.measure.threads import carry_out
 
@@ -100,6 +102,28 @@ def test_a_product_beside_a_collective() -> None:
         assert found["slowdown"] == found["together"]["duration_s"] / found["alone"]["duration_s"]
     assert record["wrong"] == 0
     assert gemm["flops_per_s"] == pytest.approx(2 * 8 * 16 * 32 / gemm["duration_s"])
+
+
+def test_a_product_that_a_device_refuses_does_not_end_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = NumpyHost.matmul
+
+    def matmul(self: NumpyHost, m: int, n: int, k: int, dtype: str) -> Any:
+        if m == 1 and threading.current_thread().name == "rank 1":
+            raise RuntimeError("m must be divisible by 16\nat some line")
+        return real(self, m, n, k, dtype)
+
+    monkeypatch.setattr(NumpyHost, "matmul", matmul)
+    _, refused, done = carry_out(
+        plan(2, Step(kind="gemm", gemm=(1, 8, 8)), Step(kind="gemm", gemm=(8, 8, 8)))
+    )
+    assert refused["error"] == "RuntimeError: m must be divisible by 16"
+    assert done["flops_per_s"] > 0
+    (row,) = screen.rows(Step(kind="gemm"), [refused], None)
+    assert row.split()[:4] == ["1", "8", "8", "float32"]
+    with pytest.raises(MeasureError, match="numpy multiplies float32 and float64, got int8"):
+        carry_out(plan(2, Step(kind="gemm", gemm=(8, 8, 8), gemm_dtype="int8")))
 
 
 def test_a_plan_travels_as_text() -> None:

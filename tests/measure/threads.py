@@ -139,7 +139,9 @@ def carry_out(
             failed.append(error)
             board.barrier.abort()
 
-    threads = [threading.Thread(target=rank, args=(i,)) for i in range(plan.n_ranks)]
+    threads = [
+        threading.Thread(target=rank, args=(i,), name=f"rank {i}") for i in range(plan.n_ranks)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
