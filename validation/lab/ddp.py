@@ -43,6 +43,9 @@ class Training:
     cap_mib: int | None = None
 
 
+TRAININGS = (Training(), Training(cap_mib=4), Training(batch=1024))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
     """What one rank without peers takes, s. ready: when each parameter's gradient is complete, from
@@ -123,13 +126,14 @@ def main(topologies: Sequence[str] | None, *, quick: bool) -> None:
     print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for text in topologies or (TOPOLOGIES[1:2] if quick else TOPOLOGIES):
         layout = parse(text)
-        for training in (Training(), Training(cap_mib=4)):
+        for training in TRAININGS[:1] if quick else TRAININGS:
             alone = measure_alone(layout, training)
             real = [float(each["whole"]) for each in measure(layout, training, layout.n)]  # type: ignore[arg-type]
             took, guess = statistics.mean(real), predict(alone, layout, training)
             print(
-                f"DDP {layout.name} Mbit/s, {format_size(sum(alone.nbytes))} of gradients, buckets "
-                f"{'of DDP' if training.cap_mib is None else f'{training.cap_mib} MiB'}: alone "
+                f"DDP {layout.name} Mbit/s, {format_size(sum(alone.nbytes))} of gradients, batch "
+                f"{training.batch}, buckets "
+                f"{'of DDP' if training.cap_mib is None else f'of {training.cap_mib} MiB'}: alone "
                 f"{alone.whole * 1e3:.0f} ms, predicted {guess * 1e3:.0f} ms, "
                 f"real {took * 1e3:.0f} ms, error {guess / took - 1:+.1%}",
                 flush=True,
