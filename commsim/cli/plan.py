@@ -11,7 +11,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli._output import print_json, print_section, print_table
-from commsim.planning.engine import Engine, cores
+from commsim.planning.engine import Engine
 from commsim.planning.plans import Plan, Plans
 from commsim.planning.plans import plan as find_plans
 from commsim.planning.reasons import explain as reasons_of
@@ -42,8 +42,8 @@ def plan(
     top: Annotated[int, typer.Option(help="How many layouts to rank.")] = SHOWN,
     explain: Annotated[bool, typer.Option(help="Why the best beats the second.")] = False,
     engine: Annotated[
-        str, typer.Option(help="serial, local (all cores), dask://host:port or ray://host:port.")
-    ] = "",
+        str, typer.Option(help="auto, serial, local (cores), dask://host:port or ray://host:port.")
+    ] = "auto",
     jobs: Annotated[int | None, typer.Option(help="Processes of the local engine.")] = None,
     results: Annotated[
         Path | None, typer.Option(help="SQLite file to keep results in and to go on from.")
@@ -59,12 +59,11 @@ def plan(
     Exit codes: 0 ok, 2 bad input or a cluster too small for the model.
     """
     machines = a.read_cluster(cluster, nodes=nodes, settings=settings)
-    where = engine or ("local" if cores() > 1 and machines.n_ranks > MANY else "serial")
     found = find_plans(
         load_model(model), machines, global_batch=global_batch, seq_len=seq,
         objective=objective, framework=tuple(framework or ("megatron",)), dtype=dtype,
         only=read_only(only), top=top, profile=profile,
-        engine=Engine(where=where, jobs=jobs, store=None if results is None else Store(results)),
+        engine=Engine(where=engine, jobs=jobs, store=None if results is None else Store(results)),
         progress=_progress,
     )  # fmt: skip
     if json:
@@ -73,10 +72,6 @@ def plan(
     show(found)
     if explain:
         print_section("why the best beats the second", explanation(found))
-
-
-MANY = 64
-"""Ranks above which starting other processes pays."""
 
 
 def read_only(texts: Sequence[str] | None) -> dict[str, tuple[Any, ...]]:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from commsim.topology.cluster import Cluster
 from commsim.units import Seconds
-from commsim.workload.chunk import ChunkCost, chunk_cost
+from commsim.workload.chunk import ChunkCost, chunk_cost, kinds
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
 from commsim.workload.passes import Setting
@@ -40,7 +41,7 @@ class Costs:
 
     def __init__(self, model: Model, cluster: Cluster, values: Mapping[str, float]) -> None:
         self.model, self.cluster, self.values = model, cluster, values
-        self._made: dict[object, tuple[Setting, Made, dict[Chunk, ChunkCost]]] = {}
+        self._made: dict[object, tuple[Setting, Made, dict[Chunk, Seconds]]] = {}
 
     def made(self, layout: Layout) -> Made | None:
         """What `step_with` may take as known; None where it depends on more."""
@@ -55,20 +56,22 @@ class Costs:
         schedule = pipeline(layout.schedule)
         in_turn = not schedule.splits and schedule.route != "both"
         least = fill = 0.0
-        for row in stages(self.model, layout):
+        for row in _alike(
+            self.model, layout.pp, layout.interleave, layout.schedule, layout.framework
+        ):
             busy = 0.0
             for chunk in row:
-                cost = known.get(chunk)
-                if cost is None:
-                    cost = known[chunk] = chunk_cost(self.model, plain, s, chunk, made)
-                busy += cost.forward.total + cost.backward.total
+                took = known.get(chunk)
+                if took is None:
+                    cost = chunk_cost(self.model, plain, s, chunk, made)
+                    took = known[chunk] = cost.forward.total + cost.backward.total
+                busy += took
             least = max(least, fill + layout.micro_batches * busy)
             if in_turn:
-                first = known[row[0]]
-                fill += first.forward.total + first.backward.total
+                fill += known[row[0]]
         return least + self.values["step"]
 
-    def _of(self, layout: Layout) -> tuple[Setting, Made, dict[Chunk, ChunkCost]]:
+    def _of(self, layout: Layout) -> tuple[Setting, Made, dict[Chunk, Seconds]]:
         key = (
             layout.tp, layout.cp, layout.ep, layout.etp, layout.micro_batch, layout.recompute,
             layout.tp_comm_overlap, layout.pp > 1, layout.order,
@@ -78,3 +81,21 @@ class Costs:
             s = setting(self.model, self.cluster, layout, self.values)
             found = self._made[key] = (s, {}, {})
         return found
+
+
+@lru_cache(maxsize=4096)
+def _alike(
+    model: Model, pp: int, interleave: int, schedule: str, framework: str
+) -> tuple[tuple[Chunk, ...], ...]:
+    """The chunks of every stage, each as the first one that holds the same."""
+    layout = Layout(pp=pp, interleave=interleave, schedule=schedule, framework=framework)
+    first: dict[object, Chunk] = {}
+    return tuple(
+        tuple(
+            first.setdefault(
+                (kinds(model, chunk.first, chunk.stop), chunk.embedding, chunk.head), chunk
+            )
+            for chunk in row
+        )
+        for row in stages(model, layout)
+    )

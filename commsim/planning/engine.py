@@ -1,5 +1,6 @@
 """Where tasks run: here, on the cores of this machine, or on a cluster that is there.
 
+    auto                    "local" where there is enough to do, else "serial"
     serial                  in this process
     local                   processes on the cores (joblib's loky)
     dask://host:8786        a Dask scheduler, ray://host:10001 a Ray cluster (joblib's backends)
@@ -12,7 +13,7 @@ is never run.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,22 +26,27 @@ from commsim.planning.survey import READ, Question
 RETRIES = 3
 """How often the tasks of workers that died are run again before giving up."""
 
+MANY = 200
+"""Tasks from which on "auto" starts processes: that takes them some seconds."""
+
 Function = Callable[[Question, Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """where: "serial", "local", or the address of a cluster; jobs: processes (None: all cores)."""
+    """where: "auto", "serial", "local", or the address of a cluster; jobs: processes (None: all
+    cores); store: where results are kept."""
 
-    where: str = "serial"
+    where: str = "auto"
     jobs: int | None = None
     store: Store | None = None
 
     def __post_init__(self) -> None:
         kind, _, address = self.where.partition("://")
-        if self.where not in ("serial", "local") and (kind not in ("dask", "ray") or not address):
+        here = self.where in ("auto", "serial", "local")
+        if not here and (kind not in ("dask", "ray") or not address):
             raise PlanError(
-                f"plan: engine: expected serial, local, dask://host:port or ray://host:port, "
+                f"plan: engine: expected auto, serial, local, dask://host:port or ray://host:port, "
                 f"got {self.where!r}"
             )
         if self.jobs is not None and self.jobs < 1:
@@ -80,12 +86,16 @@ class Engine:
     def _results(
         self, function: Function, question: Question, tasks: Sequence[Any], waiting: Sequence[int]
     ) -> Iterator[tuple[int, Any]]:
-        if self.where == "serial" or (len(waiting) == 1 and self.where == "local"):
+        kind = self.where.partition("://")[0]
+        if kind == "auto":
+            many = len(waiting) >= MANY and cores() > 1
+            kind = "local" if many and importlib.util.find_spec("joblib") else "serial"
+        if kind == "serial" or (kind == "local" and len(waiting) == 1):
             for i in waiting:
                 yield i, function(question, tasks[i])
             return
         joblib = _module("joblib", self.where)
-        with self._backend(joblib):
+        with self._backend(joblib, kind):
             parallel = joblib.Parallel(
                 n_jobs=self.jobs or -1, return_as="generator_unordered", batch_size=1
             )
@@ -94,8 +104,8 @@ class Engine:
             )
 
     @contextlib.contextmanager
-    def _backend(self, joblib: Any) -> Iterator[None]:
-        kind, _, address = self.where.partition("://")
+    def _backend(self, joblib: Any, kind: str) -> Iterator[None]:
+        address = self.where.partition("://")[2]
         with contextlib.ExitStack() as stack:
             if kind == "local":
                 stack.enter_context(joblib.parallel_config(backend="loky"))

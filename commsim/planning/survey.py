@@ -77,7 +77,7 @@ def survey(question: Question, listed: Sequence[tuple[Layout, ...]]) -> list[lis
     for ladder in listed:
         row: list[Surveyed] = []
         for layout in ladder:
-            took = memory(space.model, space.cluster, layout)
+            took = memory(space.model, space.cluster, layout, brief=True)
             if not took.fits:
                 worst = Surveyed(lacking(took), took.worst.needed, 0.0)
                 row.extend([worst] * (len(ladder) - len(row)))

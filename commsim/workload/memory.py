@@ -12,6 +12,7 @@ from commsim.workload.holdings import Holdings, Moment, Run
 from commsim.workload.keeping import Keeping, keeping
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
+from commsim.workload.pipeline import pipeline
 from commsim.workload.stages import contents
 
 # A CUDA context with torch's kernels, loaded as they are used (CUDA 11.7's lazy loading).
@@ -23,6 +24,8 @@ PCIE_CHANNELS, MOST_CHANNELS = 4, 32
 # Of a part's nominal memory, what a process can have: A100-80GB 81251 MiB, H100-80GB 81559 MiB,
 # V100-16GB 16160 MiB, as nvidia-smi prints them.
 USABLE = 0.99
+# Schedules under which no stage has more micro-batches in flight than the one before it.
+FALLING = ("1f1b", "gpipe", "zero_bubble", "dualpipe")
 
 ALLOCATED = (
     "parameters", "gradients", "optimizer", "activations", "logits", "buffers", "cache",
@@ -155,7 +158,13 @@ class Memory:
         }
 
 
-def memory(model: Model, cluster: Cluster, layout: Layout, kept: Keeping | None = None) -> Memory:
+def memory(
+    model: Model,
+    cluster: Cluster,
+    layout: Layout,
+    kept: Keeping | None = None,
+    brief: bool = False,
+) -> Memory:
     """Bytes of memory that training takes on every rank.
 
     The most of three moments: after the forward pass, parameters + optimizer + gradients kept +
@@ -163,26 +172,32 @@ def memory(model: Model, cluster: Cluster, layout: Layout, kept: Keeping | None 
     layer at work; in the step, the optimizer's temporaries. Sizes of states: Rajbhandari et al.,
     SC'20, arXiv:1910.02054; of activations: Korthikanti et al. 2022, arXiv:2205.05198; what each
     framework adds: keeping.py. kept: what a trainer of one's own keeps (None: what the layout's
-    framework does). Neglected: what kernels allocate for themselves, offloading. The layout is
-    taken as valid (validity.check).
+    framework does). brief: of stages that hold the same, only the first: later ones have no more
+    micro-batches in flight, so the worst is there. Neglected: what kernels allocate for themselves,
+    offloading. The layout is taken as valid (validity.check).
     """
     kept = keeping(layout) if kept is None else kept
-    found = _memory(model, cluster, layout, kept)
+    found = _memory(model, cluster, layout, kept, brief)
     if kept.accumulated and layout.micro_batches > 1 and not found.fits:
         note = "gradients are reduced after each micro-batch: unsharded they would not fit"
-        found = _memory(model, cluster, layout, replace(kept, accumulated=0))
+        found = _memory(model, cluster, layout, replace(kept, accumulated=0), brief)
         return replace(found, notes=(note,))
     return found
 
 
-def _memory(model: Model, cluster: Cluster, layout: Layout, kept: Keeping) -> Memory:
+def _memory(
+    model: Model, cluster: Cluster, layout: Layout, kept: Keeping, brief: bool
+) -> Memory:
     run = Run.of(model, layout, kept)
     nccl = communicators(layout, cluster.gpu, kept.groups)
     first = groups(layout).ranks("pp")
     distinct, which = contents(model, layout)
     held = tuple(run.holdings(one) for one in distinct)
     found = []
-    for stage, kind in enumerate(which):
+    looked_at = enumerate(which)
+    if brief and pipeline(layout.schedule).names[0] in FALLING:
+        looked_at = zip(map(which.index, range(len(distinct))), range(len(distinct)), strict=True)
+    for stage, kind in looked_at:
         holdings = held[kind]
         flying = in_flight(layout, stage, kept.buffered)
         moment, allocated = _most(holdings, flying * holdings.per_flight)
