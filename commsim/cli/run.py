@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,12 +120,10 @@ def run(
 
 def _backend() -> Any:
     """commsim.torch_backend, if torch is there."""
-    try:
-        import torch  # noqa: F401  # heavy and optional
-    except ImportError as error:
+    if importlib.util.find_spec("torch") is None:
         raise SpecError(
             ["commsim run needs PyTorch: pip install 'commsim[torch]' (a CPU build will do)"]
-        ) from error
+        )
     from commsim import torch_backend
 
     return torch_backend

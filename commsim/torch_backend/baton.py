@@ -48,12 +48,19 @@ class Isolation(Protocol):
     def leave(self, rank: Any) -> None: ...
 
 
+def _closed() -> threading.Lock:
+    """A gate that lets one thread pass each time another opens it."""
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
+
+
 @dataclass(slots=True, eq=False)
 class Seat:
     """A rank's place in the ring of those who may hold the baton."""
 
     rank: Any
-    gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    gate: threading.Lock = field(default_factory=_closed)
     state: State = State.READY
     waits_for: object = None
     thread: threading.Thread | None = None
@@ -76,7 +83,7 @@ class Baton:
         self._ready = [(rank.now, rank.number) for rank in ranks]
         self._polling: list[int] = []
         self._idle = 0
-        self._over = threading.Semaphore(0)
+        self._over = _closed()
         heapq.heapify(self._ready)
 
     def run(self, body: Callable[[Any], None]) -> None:

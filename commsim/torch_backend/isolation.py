@@ -11,9 +11,10 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from commsim.torch_backend.world import Rank
@@ -25,16 +26,17 @@ class Isolated:
     folder: where the user's script lies; modules imported from there are each rank's own.
     """
 
-    def __init__(self, folder: Path, main: Mapping[int, ModuleType]) -> None:
+    def __init__(self, folder: Path, main: Mapping[int, ModuleType], code: CodeType) -> None:
         self._folder = os.path.join(folder.resolve(), "")
         self._main = main
         self._imports = _Imports()
         self._theirs: set[str] = set()
         self._generators = _Generators()
+        self._generators.look(code)
 
     def __enter__(self) -> Isolated:
         sys.meta_path.insert(0, self._imports)
-        self._before = self._generators.state()
+        self._before = self._generators.state(everything=True)
         self._environment = dict(os.environ)
         self._main_before = sys.modules["__main__"]
         return self
@@ -50,7 +52,10 @@ class Isolated:
     def enter(self, rank: Rank) -> None:
         """The rank goes on."""
         state = rank.state
-        os.environ.update(state["environment"])
+        environment: dict[str, str] = state["environment"]
+        for name, value in environment.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
         sys.modules["__main__"] = self._main[rank.number]
         sys.modules.update(state.get("modules", {}))
         self._generators.restore(state.get("generators", self._before))
@@ -58,7 +63,9 @@ class Isolated:
     def leave(self, rank: Rank) -> None:
         """The rank hands the baton on."""
         state = rank.state
-        state["environment"] = {name: os.environ.get(name, "") for name in state["environment"]}
+        environment: dict[str, str] = state["environment"]
+        for name in environment:
+            environment[name] = os.environ.get(name, "")
         state["generators"] = self._generators.state()
         self._sort_imports()
         state["modules"] = {
@@ -68,9 +75,12 @@ class Isolated:
     def _sort_imports(self) -> None:
         """Which of the modules imported since are the user's."""
         for name in self._imports.seen:
-            file = getattr(sys.modules.get(name), "__file__", None)
+            module = sys.modules.get(name)
+            file = getattr(module, "__file__", None)
             if file and os.path.abspath(file).startswith(self._folder):
                 self._theirs.add(name)
+                imported = {getattr(value, "__name__", "") for value in vars(module).values()}
+                self._generators.used |= imported & {"random", "numpy"}
         self._imports.seen.clear()
 
 
@@ -88,19 +98,35 @@ class _Imports:
 
 
 class _Generators:
-    """The process-wide random number generators: Python's, numpy's, torch's."""
+    """The process-wide random number generators: torch's, and Python's and numpy's if used.
 
-    def state(self) -> tuple[Any, ...]:
-        numpy = sys.modules.get("numpy")
+    Theirs take a tenth of a millisecond to swap, so that is done once a module of the user's has
+    imported them.
+    """
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+
+    def look(self, code: CodeType) -> None:
+        """Note which of them a script imports."""
+        names = {name.partition(".")[0] for name in code.co_names}
+        self.used |= names & {"random", "numpy"}
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self.look(constant)
+
+    def state(self, everything: bool = False) -> tuple[Any, ...]:
+        used = {"random", "numpy"} if everything else self.used
         return (
-            random.getstate(),
-            numpy.random.get_state() if numpy is not None else None,
             torch.random.get_rng_state(),
+            random.getstate() if "random" in used else None,
+            np.random.get_state() if "numpy" in used else None,
         )
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        python, numbers, tensors = state
-        random.setstate(python)
-        if numbers is not None:
-            sys.modules["numpy"].random.set_state(numbers)
+        tensors, python, numbers = state
         torch.random.set_rng_state(tensors)
+        if python is not None:
+            random.setstate(python)
+        if numbers is not None:
+            np.random.set_state(numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -76,7 +77,7 @@ def run(
         keep_spans=options.keep_spans, fake=options.fake, cuda_shim=options.cuda_shim,
     )  # fmt: skip
     for rank in world.ranks.values():
-        rank.state["environment"] = _environment(rank, world)
+        rank.state["environment"] = _environment(rank)
 
     def body(rank: Rank) -> None:
         streams.HERE.clock, streams.HERE.rank = rank.clock, rank
@@ -93,9 +94,13 @@ def run(
     shim = cuda_shim.patched(cluster, world.nproc_per_node) if options.cuda_shim else nothing
     shapes = fake.patched() if options.fake else nothing
     with (
-        _process(path, arguments), Isolated(path.parent, mains) as isolated, _torch(world), shim,
+        _process(path, arguments),
+        Isolated(path.parent, mains, code) as isolated,
+        _torch(world),
+        shim,
         shapes,
-    ):  # fmt: skip
+    ):
+        os.environ.update(_shared_environment(world))
         world.run(body, isolated)
     return Run(world=world, cluster=cluster, compute=options.compute)
 
@@ -145,13 +150,19 @@ def _main(path: Path) -> ModuleType:
     return module
 
 
-def _environment(rank: Rank, world: World) -> dict[str, str]:
-    """What torchrun sets."""
+def _environment(rank: Rank) -> dict[str, str]:
+    """What torchrun sets, differently for each rank."""
     return {
         "RANK": str(rank.number),
         "LOCAL_RANK": str(rank.local),
         "GROUP_RANK": str(rank.node),
         "ROLE_RANK": str(rank.number),
+    }
+
+
+def _shared_environment(world: World) -> dict[str, str]:
+    """What torchrun sets for all of them."""
+    return {
         "WORLD_SIZE": str(world.size),
         "LOCAL_WORLD_SIZE": str(world.nproc_per_node),
         "GROUP_WORLD_SIZE": str(world.size // world.nproc_per_node),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from commsim.collectives.collective import DTYPES, REDUCE_OPS, Collective
@@ -9,7 +10,7 @@ from commsim.cost.profile import Profile
 from commsim.libraries.library import Library
 from commsim.prediction import Prediction, predict
 from commsim.topology.cluster import Cluster
-from commsim.torch_backend.records import Call, Group
+from commsim.torch_backend.records import Call
 from commsim.units import Bytes, Seconds
 
 
@@ -37,8 +38,7 @@ class Prices:
     places: Places
     library: Library
     profile: Profile | None = None
-    known: dict[Collective, Prediction] = field(default_factory=dict)
-    devices: dict[Group, tuple[int, ...]] = field(default_factory=dict)
+    known: dict[Hashable, Prediction] = field(default_factory=dict)
 
     def of_collective(
         self, call: Call, splits: tuple[tuple[Bytes, ...], ...] | None = None
@@ -53,19 +53,28 @@ class Prices:
         """The prediction behind `of_collective`; None for a group of one."""
         if len(call.group.ranks) < 2:
             return None
-        ranks = self.devices.get(call.group)
-        if ranks is None:
-            ranks = tuple(map(self.places.device, call.group.ranks))
-            self.devices[call.group] = ranks
+        key = (
+            call.operation,
+            call.nbytes,
+            call.dtype,
+            call.group,
+            call.root,
+            call.reduce_op,
+            splits,
+        )
+        if key not in self.known:
+            self.known[key] = self._ask(self._collective(call, splits))
+        return self.known[key]
+
+    def _collective(self, call: Call, splits: tuple[tuple[Bytes, ...], ...] | None) -> Collective:
+        ranks = tuple(map(self.places.device, call.group.ranks))
         dtype = _dtype(call.dtype)
         if splits is not None and len({n for row in splits for n in row}) > 1:
-            return self._ask(Collective.uneven(splits, dtype=dtype, ranks=ranks))
-        return self._ask(
-            Collective(
-                call.operation, call.nbytes, dtype, ranks,
-                root=None if call.root is None else self.places.device(call.root),
-                reduce_op=call.reduce_op if call.reduce_op in REDUCE_OPS else "sum",
-            )
+            return Collective.uneven(splits, dtype=dtype, ranks=ranks)
+        return Collective(
+            call.operation, call.nbytes, dtype, ranks,
+            root=None if call.root is None else self.places.device(call.root),
+            reduce_op=call.reduce_op if call.reduce_op in REDUCE_OPS else "sum",
         )  # fmt: skip
 
     def of_message(self, source: int, destination: int, nbytes: Bytes, dtype: str) -> Seconds:
@@ -76,14 +85,15 @@ class Prices:
         per_node = self.places.cluster.gpus_per_node
         if a // per_node == b // per_node:  # machines are alike: ask about the first
             a, b = a % per_node, b % per_node
-        return self._ask(Collective("send_recv", nbytes, _dtype(dtype), (a, b), root=a)).duration
+        key = (a, b, nbytes, dtype)
+        if key not in self.known:
+            self.known[key] = self._ask(
+                Collective("send_recv", nbytes, _dtype(dtype), (a, b), root=a)
+            )
+        return self.known[key].duration
 
     def _ask(self, collective: Collective) -> Prediction:
-        found = self.known.get(collective)
-        if found is None:
-            found = predict(collective, self.places.cluster, self.library, self.profile)
-            self.known[collective] = found
-        return found
+        return predict(collective, self.places.cluster, self.library, self.profile)
 
 
 def _dtype(name: str) -> str:

@@ -105,7 +105,7 @@ def _arguments(operation: Operation, post: Post) -> Event:
         "Seq": operation.sequence if operation.sequence >= 0 else operation.number,
         "bytes": call.nbytes,
         "script": str(call.where),
-        "exposed (us)": _us(post.exposed),
+        "exposed (us)": _micro(post.exposed),
     }
     if call.peer is not None:
         found |= {"Src Rank": call.rank, "Dst Rank": call.peer}
@@ -118,8 +118,8 @@ def _slice(
     pid: int, tid: int, name: str, start: Seconds, end: Seconds, category: str, args: Event
 ) -> Event:
     return {
-        "ph": "X", "pid": pid, "tid": tid, "ts": _us(start), "dur": _us(end - start), "name": name,
-        "cat": category, "args": args,
+        "ph": "X", "pid": pid, "tid": tid, "ts": _micro(start), "dur": _micro(end - start),
+        "name": name, "cat": category, "args": args,
     }  # fmt: skip
 
 
@@ -127,5 +127,5 @@ def _named(pid: int, tid: int, what: str, name: str) -> Event:
     return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {"name": name}}
 
 
-def _us(time: Seconds) -> float:
+def _micro(time: Seconds) -> float:
     return round(time * 1e6, 3)
