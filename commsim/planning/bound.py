@@ -35,8 +35,9 @@ Made = dict[object, ChunkCost]
 class Costs:
     """Costs of chunks under the layouts of one model on one cluster, each worked out once.
 
-    They depend on tp, cp, ep, etp, micro-batch, recompute and the overlap of tensor-parallel
-    messages alone, as long as those dimensions number the ranks fastest.
+    They depend on tp, cp, ep, etp, micro-batch, recompute, the overlap of tensor-parallel messages
+    and whether the schedule splits the backward pass alone, as long as those dimensions number the
+    ranks fastest.
     """
 
     def __init__(self, model: Model, cluster: Cluster, values: Mapping[str, float]) -> None:
@@ -74,7 +75,7 @@ class Costs:
     def _of(self, layout: Layout) -> tuple[Setting, Made, dict[Chunk, Seconds]]:
         key = (
             layout.tp, layout.cp, layout.ep, layout.etp, layout.micro_batch, layout.recompute,
-            layout.tp_comm_overlap, layout.pp > 1, layout.order,
+            layout.tp_comm_overlap, layout.pp > 1, layout.order, pipeline(layout.schedule).splits,
         )  # fmt: skip
         found = self._made.get(key)
         if found is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from commsim.workload import compute, exchange, operations, passes, shares
+from commsim.workload import bucketing, compute, exchange, operations, passes, shares
 from commsim.workload.exchange import Unit
 from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
@@ -18,12 +18,31 @@ from commsim.workload.stages import Chunk
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkCost:
     """forward, backward: of one micro-batch, with what ZeRO-3 adds; share: parameters of one rank;
-    layers: how many pieces its exchange comes in."""
+    units: its layers and ends, equal ones once with their number; first: it has the embedding."""
 
     forward: Pass
     backward: Pass
     share: Share
-    layers: int
+    units: tuple[tuple[int, Share, Layer | None], ...]
+    first: bool
+
+    @property
+    def layers(self) -> int:
+        """How many layers and ends."""
+        return max(1, sum(count for count, _, _ in self.units))
+
+    def pieces(self, model: Model, layout: Layout) -> tuple[float, float]:
+        """Buckets of its dense gradients and of its experts'."""
+        full = bucketing.bucket_size(layout, self.first)
+
+        def buckets(expert: bool) -> float:
+            found = 0.0
+            for count, share, layer in self.units:
+                sizes = bucketing.trained(model, layer, share, layout.ep, expert)
+                found += count * bucketing.buckets_of(sizes, full)
+            return max(1.0, found)
+
+        return buckets(False), buckets(True)
 
 
 def chunk_cost(
@@ -56,18 +75,17 @@ def _cost(
     within: tuple[tuple[Layer, int], ...],
     chunk: Chunk,
 ) -> ChunkCost:
-    parts: list[tuple[Pass, Pass, int, Share]] = []
+    parts: list[tuple[Pass, Pass, int, Share, Layer | None]] = []
     before, after = shares.of_ends(model, layout)
     if chunk.embedding:
         if model.kind == "list":
             work = listed(model, layout)
         else:
             work = operations.embedding(model, s.shape)
-        parts.append((*end(work, s), 1, before))
+        parts.append((*end(work, s), 1, before, None))
     for layer, count in within:
-        parts.append(
-            (*_layer(model, layout, s, layer), count, shares.of_layer(model, layer, layout))
-        )
+        share = shares.of_layer(model, layer, layout)
+        parts.append((*_layer(model, layout, s, layer), count, share, layer))
     if chunk.head and model.kind != "list":
         heads = end(operations.head(model, s.shape), s)
         if model.mtp:
@@ -81,20 +99,21 @@ def _cost(
                         heads, extra, joined, end(operations.head(model, s.shape), s), strict=True
                     )
                 )  # type: ignore[assignment]
-        parts.append((*heads, 1, after))
+        parts.append((*heads, 1, after, None))
     ahead = back = Pass()
     units = []
-    for f, b, count, share in parts:
+    for f, b, count, share, _ in parts:
         ahead, back = ahead.plus(f, count), back.plus(b, count)
         units.append(Unit(count, f.total, b.total, share))
-    if layout.zero_stage == 3:
-        forward, backward = exchange.sharded(units, s, layout, keep=layout.pp > 1)
+    if layout.zero_stage == 3 and layout.pp == 1:
+        forward, backward = exchange.sharded(units, s, layout)
         ahead = replace(ahead, sent=ahead.sent + forward)
         back = replace(back, sent=back.sent + backward)
     total = Share()
     for unit in units:
         total = total.plus(unit.share, unit.count)
-    return ChunkCost(ahead, back, total, max(1, sum(u.count for u in units)))
+    held = tuple((count, share, kind) for _, _, count, share, kind in parts)
+    return ChunkCost(ahead, back, total, held, chunk.embedding)
 
 
 def _layer(model: Model, layout: Layout, s: Setting, layer: Layer) -> tuple[Pass, Pass]:

@@ -3,10 +3,13 @@
     zero_stage 0     all_reduce of the gradients
     zero_stage 1, 2  reduce_scatter of the gradients, all_gather of the updated parameters
     zero_stage 3     for every micro-batch: all_gather of each layer's parameters, forward and
-                     backward, reduce_scatter of its gradients (FSDP: Zhao et al., arXiv:2304.11277)
+                     backward, reduce_scatter of its gradients (Zhao et al., arXiv:2304.11277);
+                     with pipeline stages once a step: gathered in the first forward, kept, and all
+                     reduced after the last backward (torch.distributed.pipelining, stage.py)
 
 Layer by layer an exchange runs beside the compute of its neighbours, if the layout says so.
-Gradients and parameters of zero_stage 0 to 2 travel in the frameworks' buckets (BUCKETS).
+Gradients and parameters of zero_stage 0 to 2 travel in the frameworks' buckets
+(bucketing.py).
 """
 
 from __future__ import annotations
@@ -18,12 +21,6 @@ from commsim.units import Seconds
 from commsim.workload.layout import Layout
 from commsim.workload.passes import Pass, Sent, Setting, beside
 from commsim.workload.shares import Share
-
-BUCKETS = {"ddp": 25 * 2**20 / 4, "deepspeed": 5e8, "megatron": 4e7, "nemo": 4e7}
-"""Elements that travel together, at most: DDP's bucket_cap_mb of 32-bit gradients; DeepSpeed's
-reduce_bucket_size and allgather_bucket_size; Megatron's bucket_size (or PER_RANK), of the first
-chunk of the first stage, if gradients are reduced beside backward; its others are one."""
-PER_RANK = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,77 +35,86 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A chunk's gradients and parameters exchanged once, s; pieces: in how many, at most."""
+    """A chunk's gradients and parameters exchanged once, s; reduced_in, gathered_in: in how many
+    pieces, at most."""
 
     gradients: Seconds = 0.0
     parameters: Seconds = 0.0
     sent: tuple[Sent, ...] = ()
-    pieces: float = 1.0
+    reduced_in: float = 1.0
+    gathered_in: float = 1.0
 
 
-def bucket(layout: Layout, first: bool) -> float:
-    """Elements of a bucket; first: of the first chunk of the first stage."""
-    size = BUCKETS.get(layout.framework, 0.0)
-    if layout.framework in ("megatron", "nemo"):
-        if not (first and layout.overlap_grad_reduce):
-            return float("inf")
-        return max(size, PER_RANK * layout.dp * layout.cp)
-    return size
-
-
-def once(share: Share, s: Setting, layout: Layout, layers: int, first: bool) -> Exchange:
-    """What the ranks of a chunk of so many layers exchange at the end of a step (zero_stage 0 to
-    2)."""
+def once(
+    share: Share, s: Setting, layout: Layout, layers: int, pieces: tuple[float, float]
+) -> Exchange:
+    """What the ranks of a chunk of so many layers exchange once a step. pieces: buckets of dense
+    parameters and of experts (zero_stage 0 to 2)."""
+    if layout.zero_stage == 3:
+        return _kept(share, s, layout, layers)
     gradients = parameters = 0.0
     sent = []
-    most = 1.0
-    for kind, elements in (("dp", share.trained_dense), ("edp", share.trained_expert)):
+    groups = (("dp", share.trained_dense), ("edp", share.trained_expert))
+    for (kind, elements), count in zip(groups, pieces, strict=True):
         if not elements:
             continue
-        size = bucket(layout, first)
-        pieces = max(1.0, elements / size) if size else float(layers)
-        most = max(most, pieces)
         operation = "reduce_scatter" if layout.zero_stage else "all_reduce"
-        m = s.messages.of(operation, kind, elements * s.framework.grad_bytes / pieces)
-        gradients += m.duration * pieces
-        sent.append(Sent("dp", m, 0.0, pieces))
+        m = s.messages.of(operation, kind, elements * s.framework.grad_bytes / count)
+        gradients += m.duration * count
+        sent.append(Sent("dp", m, 0.0, count))
         if layout.zero_stage:
-            m = s.messages.of("all_gather", kind, elements * s.shape.bytes / pieces)
-            parameters += m.duration * pieces
-            sent.append(Sent("dp", m, 0.0, pieces))
-    return Exchange(gradients, parameters, tuple(sent), most)
+            m = s.messages.of("all_gather", kind, elements * s.shape.bytes / count)
+            parameters += m.duration * count
+            sent.append(Sent("dp", m, 0.0, count))
+    most = max(pieces)
+    return Exchange(gradients, parameters, tuple(sent), most, most)
+
+
+def _kept(share: Share, s: Setting, layout: Layout, layers: int) -> Exchange:
+    """ZeRO-3 of a pipeline's chunk: layer by layer, gathered before the first forward, reduced
+    after the last backward."""
+    layer = Share(
+        share.dense / layers, share.expert / layers,
+        share.trained_dense / layers, share.trained_expert / layers,
+    )  # fmt: skip
+    gathers, reduces = of_unit(layer, s, layout)
+    return Exchange(
+        layers * _sum(reduces), layers * _sum(gathers),
+        tuple(Sent("dp", x.message, 0.0, layers * x.count) for x in (*reduces, *gathers)),
+        1.0, layers,
+    )  # fmt: skip
 
 
 def sharded(
-    units: Sequence[Unit], s: Setting, layout: Layout, keep: bool
+    units: Sequence[Unit], s: Setting, layout: Layout
 ) -> tuple[tuple[Sent, ...], tuple[Sent, ...]]:
     """The messages that ZeRO-3 adds to a chunk's forward and backward of one micro-batch.
 
     Layer i + 1 is gathered while layer i computes; backward, the reduce_scatter of layer i shares
     the network with the all_gather of layer i - 1. The first gather and the last reduce_scatter
-    show. keep: the parameters stay gathered from forward to backward.
+    show.
     """
     forward: list[Sent] = []
     backward: list[Sent] = []
-    serial = s.framework.gathers > 1  # a matrix at a time, each waited for
+    alone = s.framework.gathers == 1  # else a matrix at a time, each waited for
+    gather, reduce = layout.overlap_param_gather and alone, layout.overlap_grad_reduce and alone
     for i, unit in enumerate(units):
         gathers, reduces = of_unit(unit.share, s, layout)
-        back = reduces if keep else gathers + reduces
-        for sent, messages, work, overlap, end in (
-            (forward, gathers, unit.forward, layout.overlap_param_gather, gathers),
-            (backward, back, unit.backward, layout.overlap_grad_reduce, reduces),
-        ):
-            together = _sum(messages)
-            hidden = overlap and not serial
-            shown = beside(together, work, s) if hidden else together
-            share = shown / together if together else 0.0
-            for m in messages:
+        for sent, messages, work, end in (
+            (forward, [(m, gather) for m in gathers], unit.forward, gathers),
+            (backward, [(m, gather) for m in gathers] + [(m, reduce) for m in reduces],
+             unit.backward, reduces),
+        ):  # fmt: skip
+            together = _sum([m for m, hidden in messages if hidden])
+            share = beside(together, work, s) / together if together else 0.0
+            for m, hidden in messages:
                 times = unit.count * m.count
                 if i == 0 and hidden and m in end:  # the first layer's has nothing beside it
                     sent.append(Sent("dp", m.message, m.message.duration, m.count))
                     times -= m.count
                 if times:
-                    sent.append(Sent("dp", m.message, share * m.message.duration, times))
+                    shown = share if hidden else 1.0
+                    sent.append(Sent("dp", m.message, shown * m.message.duration, times))
     return tuple(forward), tuple(backward)
 
 
@@ -150,7 +156,7 @@ def after(
         return max(end for end, *_ in finals) + sum(e.gradients for *_, e in finals)
     done = 0.0
     for end, back, layers, e in finals:
-        pieces = min(layers, e.pieces)
+        pieces = min(layers, e.reduced_in)
         slowed = s.values["slowed"] * min(e.gradients, back.total)
         begin = max(done, end - back.total * (1 - 1 / pieces))
         done = max(begin + e.gradients, end + slowed + e.gradients / pieces)
@@ -169,7 +175,7 @@ def before(
         return sum(e.parameters for *_, e in firsts)
     late = there = 0.0
     for begin, ahead, layers, e in firsts:
-        pieces = min(layers, e.pieces)
+        pieces = min(layers, e.gathered_in)
         slowed = s.values["slowed"] * min(e.parameters, ahead.total)
         there += e.parameters
         begin += late

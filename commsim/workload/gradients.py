@@ -1,17 +1,15 @@
 """What a chunk's ranks exchange for data parallelism, message by message, as the frameworks cut it.
 
-    ddp      buckets of 25 MiB in the order of backward, the first of 1 MiB (PyTorch)
-    others   buckets of as many elements as exchange.py says, or a message for each layer
-
-Experts' gradients lie in buckets of their own, for other ranks reduce them. With ZeRO-3 each unit
-is gathered and reduced alone. Neglected: that tensor parallelism leaves some tensors whole.
+The buckets of bucketing.py, filled in the order of backward (DDP's first one is smaller). Experts'
+gradients lie in buckets of their own, for other ranks reduce them. With ZeRO-3 each unit is
+gathered and reduced alone. Neglected: that tensor parallelism leaves some tensors whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commsim.workload import exchange
+from commsim.workload import bucketing, exchange
 from commsim.workload.beats import Unit
 from commsim.workload.buckets import Bucket as Filled
 from commsim.workload.buckets import fill, megatron_buckets, torch_buckets
@@ -27,18 +25,22 @@ DTYPE = {2: "bfloat16", 4: "float32"}
 def buckets(
     model: Model, layout: Layout, s: Setting, units: Sequence[Unit], first: bool
 ) -> tuple[Bucket, ...]:
-    """A chunk's gradients and parameters in the order in which they are reduced (zero_stage 0 to
-    2). first: it is the first chunk of the first stage."""
+    """What a chunk exchanges once a step, in the order in which it is reduced. first: it is the
+    first chunk of the first stage."""
+    if layout.zero_stage == 3:  # all reduced when the last gradient is there
+        each = enumerate(of_units(layout, s, units))
+        return tuple(Bucket(0, i, x.reduces, x.gathers) for i, x in each)[::-1]
     found = []
+    operation = "reduce_scatter" if layout.zero_stage else "all_reduce"
     for kind, expert in (("dp", False), ("edp", True)):
-        for filled in _filled(layout, _parameters(model, s, units, expert), first):
-            ready = min(int(p.name.partition(".")[0]) for p in filled.parameters)
-            operation = "reduce_scatter" if layout.zero_stage else "all_reduce"
+        for filled in _filled(layout, _parameters(model, layout, s, units, expert), first):
+            unit = min(int(p.name.partition(".")[0]) for p in filled.parameters)
             reduce = s.messages.of(operation, kind, filled.nbytes)
-            gather = None
+            gathers: tuple[Sending, ...] = ()
             if layout.zero_stage:
                 gather = s.messages.of("all_gather", kind, filled.numel * s.shape.bytes)
-            found.append(Bucket(ready, reduce, gather))
+                gathers = (("dp", gather, 1.0),)
+            found.append(Bucket(unit, unit, (("dp", reduce, 1.0),), gathers))
     return tuple(sorted(found, key=lambda b: -b.ready))
 
 
@@ -60,7 +62,7 @@ def _filled(layout: Layout, parameters: list[Parameter], first: bool) -> list[Fi
         return []
     if layout.framework == "ddp":
         return torch_buckets(parameters)
-    size = exchange.bucket(layout, first)
+    size = bucketing.bucket_size(layout, first)
     if size:
         return megatron_buckets(parameters, size)
     by_unit: dict[str, list[Parameter]] = {}
@@ -69,17 +71,15 @@ def _filled(layout: Layout, parameters: list[Parameter], first: bool) -> list[Fi
     return [fill(each, (float("inf"),))[0] for each in by_unit.values()][::-1]
 
 
-def _parameters(model: Model, s: Setting, units: Sequence[Unit], expert: bool) -> list[Parameter]:
+def _parameters(
+    model: Model, layout: Layout, s: Setting, units: Sequence[Unit], expert: bool
+) -> list[Parameter]:
     """What is trained of the units on one rank, named by unit, in order of registration."""
-    found = []
     dtype = DTYPE[s.framework.grad_bytes]
-    for i, unit in enumerate(units):
-        held = unit.share.trained_expert if expert else unit.share.trained_dense
-        sizes = [1]
-        if unit.layer is not None and model.lora is None:
-            tensors = unit.layer.tensors(model.hidden, model.norm)
-            sizes = [t.numel for t in tensors if (t.split == "expert") == expert]
-        for j, size in enumerate(sizes if held else ()):
-            part = round(held * size / sum(sizes))
-            found.append(Parameter(name=f"{i}.{j}", shape=(part,), dtype=dtype))
-    return found
+    return [
+        Parameter(name=f"{i}.{j}", shape=(round(size),), dtype=dtype)
+        for i, unit in enumerate(units)
+        for j, size in enumerate(
+            bucketing.trained(model, unit.layer, unit.share, layout.ep, expert)
+        )
+    ]

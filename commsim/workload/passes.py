@@ -72,7 +72,8 @@ class Pass:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What all passes of a step share. values: the profile's constants for this device and
-    framework; narrow: products in 8 bit."""
+    framework; narrow: products in 8 bit; split: the weights' gradients come later, and nothing runs
+    beside the reduction of the input's."""
 
     shape: Shape
     device: Device
@@ -84,6 +85,7 @@ class Setting:
     recompute: str
     tp_overlap: bool
     frozen: bool = False
+    split: bool = False
 
 
 def forward(layer: Layer, s: Setting) -> Pass:
@@ -172,10 +174,11 @@ def _tensor_backward(layer: Layer, work: Work, s: Setting) -> Iterator[Sent]:
     if s.shape.tp == 1:
         return
     nbytes = s.shape.tokens * s.hidden * s.shape.bytes
+    weights = not (s.frozen or s.split)
     for first, last in halves(layer, work, s):
         if not s.shape.sequence_parallel:
             m = s.messages.of("all_reduce", "tp", nbytes)
-            hidden = s.framework.async_dgrad and not s.frozen
+            hidden = s.framework.async_dgrad and weights
             yield Sent("tp", m, beside(m.duration, first, s) if hidden else m.duration)
             continue
         gather = s.messages.of("all_gather", "tp", nbytes)
@@ -184,7 +187,7 @@ def _tensor_backward(layer: Layer, work: Work, s: Setting) -> Iterator[Sent]:
         yield Sent("tp", gather, shown)
         if not s.frozen:  # the input again, for the weight's gradient
             yield Sent("tp", gather, beside(gather.duration, first, s))
-        yield Sent("tp", scatter, beside(scatter.duration, 0.0 if s.frozen else first, s))
+        yield Sent("tp", scatter, beside(scatter.duration, first if weights else 0.0, s))
 
 
 def _experts(layer: Layer, s: Setting) -> Iterator[Sent]:

@@ -243,6 +243,7 @@ def setting(model: Model, cluster: Cluster, layout: Layout, values: Mapping[str,
         values=values, framework=f, messages=Messages(cluster, layout), hidden=model.hidden,
         narrow=layout.dtype == "float8", recompute=layout.recompute,
         tp_overlap=layout.tp_comm_overlap, frozen=model.lora is not None,
+        split=layout.pp > 1 and pipeline(layout.schedule).splits,
     )  # fmt: skip
 
 
@@ -269,7 +270,7 @@ def step_with(
     busiest = max(
         range(layout.pp), key=lambda i: sum(c.forward.total + c.backward.total for c in grid[i])
     )
-    shown, exchanges = _exchange(grid, s, layout, plan, busiest)
+    shown, exchanges = _exchange(model, grid, s, layout, plan, busiest)
     optimizer = max(update_seconds(row, s, layout) for row in grid)
     spent = sum((c.forward.spent + c.backward.spent for c in grid[busiest]), Spent())
     return StepPrediction(
@@ -309,26 +310,22 @@ def _outline(layout: Layout, grid: Grid, hop: Seconds) -> Outline:
 
 
 def _exchange(
-    grid: Grid, s: Setting, layout: Layout, plan: Outline, busiest: int
+    model: Model, grid: Grid, s: Setting, layout: Layout, plan: Outline, busiest: int
 ) -> tuple[Seconds, tuple[Exchange, ...]]:
     """What shows of the exchange of gradients and parameters, s, and the busiest stage's."""
-    if layout.zero_stage == 3 or layout.dp * layout.cp == 1:
+    if (layout.zero_stage == 3 and layout.pp == 1) or layout.dp * layout.cp == 1:
         return 0.0, ()
-    made: dict[int, Exchange] = {}
+    made = {
+        id(c): exchange.once(c.share, s, layout, c.layers, c.pieces(model, layout))
+        for c in {id(c): c for row in grid for c in row}.values()
+    }
     reduced = late = 0.0
     for i, row in enumerate(grid):
-        sums = [
-            made.get(id(c))
-            or made.setdefault(
-                id(c), exchange.once(c.share, s, layout, c.layers, first=i == j == 0)
-            )
-            for j, c in enumerate(row)
-        ]
-        last = [(plan.last_backward[i, j], c.backward, c.layers, sums[j])
+        last = [(plan.last_backward[i, j], c.backward, c.layers, made[id(c)])
                 for j, c in enumerate(row)]  # fmt: skip
         last.sort(key=lambda x: float(x[0]))
         reduced = max(reduced, exchange.after(last, layout.overlap_grad_reduce, s))
-        first = [(plan.first_forward[i, j], c.forward, c.layers, sums[j])
+        first = [(plan.first_forward[i, j], c.forward, c.layers, made[id(c)])
                  for j, c in enumerate(row)]  # fmt: skip
         late = max(late, exchange.before(first, layout.overlap_param_gather, s))
     exchanges = tuple(made[id(c)] for c in grid[busiest])

@@ -70,27 +70,26 @@ class _Writer:
     ) -> None:  # fmt: skip
         self.layout, self.s, self.grid, self.hop = layout, s, grid, hop
         chunks = len(grid[0])
-        self.found = pipeline(layout.schedule)
-        route = self.found.route if layout.pp > 1 else "loop"
+        self.found = pipeline(layout.schedule if layout.pp > 1 else "1f1b")
+        route = self.found.route
         self.orders: Order = order(self.found, layout.pp, micro_batches, chunks)
         self.plan: Plan = bind(self.orders, chunks, route)
         self.beside = chunks > 1 or self.plan.splits  # transfers run beside compute
-        sharded = layout.zero_stage == 3
+        every = layout.zero_stage == 3 and layout.pp == 1  # in every micro-batch
         alone = layout.dp * layout.cp == 1
         self.buckets: list[list[tuple[Bucket, ...]]] = [
             [
-                () if sharded or alone else gradients.buckets(model, layout, s, row, i == j == 0)
-                for j, row in enumerate(rows)
+                () if every or alone else gradients.buckets(model, layout, s, row, part.embedding)
+                for row, part in zip(rows, parts, strict=True)
             ]
-            for i, rows in enumerate(grid)
+            for rows, parts in zip(grid, stages(model, layout), strict=True)
         ]
         self.rules = [
             [
                 Rules(
-                    gradients.of_units(layout, s, row) if sharded and not alone else None,
+                    gradients.of_units(layout, s, row) if every and not alone else None,
                     layout.overlap_param_gather and s.framework.gathers == 1,
                     layout.overlap_grad_reduce and s.framework.gathers == 1,
-                    keep=layout.pp > 1,
                 )
                 for row in rows
             ]
@@ -167,12 +166,11 @@ class _Writer:
         for stage, rows in enumerate(self.buckets):
             for chunk in sorted(range(chunks), key=lambda c: int(self.plan.begin[stage, c])):
                 for bucket in reversed(rows[chunk]):
-                    if bucket.gather is None:
-                        continue
                     draft = Draft()
-                    draft.message("dp", bucket.gather, name="of parameters")
-                    place = self._add(draft, stage)
-                    found.setdefault((stage, chunk), []).append((bucket.ready, place))
+                    ends = step_works.exchange(draft, bucket.gathers, "of parameters", ())
+                    if ends:
+                        place = self._add(draft, stage) + ends[-1]
+                        found.setdefault((stage, chunk), []).append((bucket.needed, place))
         return found
 
     def _piece(self, stage: int, chunk: int, kind: int, last: bool) -> tuple[object, Piece]:
@@ -250,7 +248,7 @@ class _Writer:
                 draft = Draft()
                 last = draft.compute("backward", "all gradients", 0.0)
                 for bucket in (bucket for row in rows for bucket in row):
-                    draft.message("dp", bucket.reduce, 1.0, [last], "of gradients")
+                    step_works.exchange(draft, bucket.reduces, "of gradients", [last])
                 self._add(draft, stage)
         stream = np.concatenate([part["stream"] for part in self.parts])
         _, lasts = np.unique(stream[::-1], return_index=True)
@@ -260,9 +258,9 @@ class _Writer:
         self.more += [(place, len(stream) - 1 - int(i)) for i in lasts]
         for stage, rows in enumerate(self.buckets):
             draft = Draft()
-            last = draft.compute("optimizer", "optimizer", optimizer[stage])
+            ends = [draft.compute("optimizer", "optimizer", optimizer[stage])]
             for bucket in (bucket for row in rows for bucket in reversed(row)):
-                if bucket.gather is not None and not layout.overlap_param_gather:
-                    last = draft.message("dp", bucket.gather, 1.0, [last], "of parameters")
-            draft.compute("framework", "framework", self.s.values["step"], [last])
+                if not layout.overlap_param_gather:
+                    ends = step_works.exchange(draft, bucket.gathers, "of parameters", ends)
+            draft.compute("framework", "framework", self.s.values["step"], ends)
             self.more.append((self._add(draft, stage), place))

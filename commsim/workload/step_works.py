@@ -78,12 +78,13 @@ class Exchanged:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients that travel together: `ready` with the backward of that unit, whose parameters are
-    also the first of it to be needed."""
+    """Gradients and parameters that travel together, once a step: reduced when the backward of the
+    unit `ready` is done, gathered before the forward of the unit `needed`."""
 
     ready: int
-    reduce: Message
-    gather: Message | None = None
+    needed: int
+    reduces: tuple[Sending, ...]
+    gathers: tuple[Sending, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,13 +100,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How ZeRO-3 runs beside the passes: the unit's messages (None: another stage), whether
-    gathers and reductions overlap compute, whether parameters stay from forward to backward."""
+    """How ZeRO-3 runs beside the passes of every micro-batch: the units' messages (None: nothing
+    is exchanged then), whether gathers and reductions overlap compute."""
 
     exchanged: tuple[Exchanged, ...] | None = None
     overlap_gather: bool = True
     overlap_reduce: bool = True
-    keep: bool = False
 
 
 def forward(units: Sequence[Unit], rules: Rules) -> Piece:
@@ -117,7 +117,7 @@ def forward(units: Sequence[Unit], rules: Rules) -> Piece:
         there: list[int] = []
         if rules.exchanged is not None:
             waits = ends[-BEHIND:-1] if rules.overlap_gather else front
-            there = _exchange(draft, rules.exchanged[i].gathers, unit.name, waits)
+            there = exchange(draft, rules.exchanged[i].gathers, unit.name, waits)
         begins.append(draft.compute("forward", unit.name, 0.0, front + there))
         front, last = _beats(draft, "forward", unit.name, unit.forward, begins[-1])
         ends.append(last)
@@ -136,18 +136,18 @@ def backward(
     there: dict[int, list[int]] = {}
     for i in reversed(range(len(units))):
         unit = units[i]
-        if rules.exchanged is not None and not rules.keep:
+        if rules.exchanged is not None:
             # The last unit's parameters are still there from forward.
             wanted = (i - 1,) if i == len(units) - 1 else (i, i - 1)
             for k in wanted if rules.overlap_gather else (i,):
                 if k >= 0 and k not in there and (k < len(units) - 1):
                     waits = [] if rules.overlap_gather else front
-                    there[k] = _exchange(draft, rules.exchanged[k].gathers, units[k].name, waits)
+                    there[k] = exchange(draft, rules.exchanged[k].gathers, units[k].name, waits)
         begins[i] = draft.compute("backward", unit.name, 0.0, front + there.get(i, []))
         beats = unit.dgrad if split else unit.backward
         front, last = _beats(draft, "backward", unit.name, beats, begins[i])
         if rules.exchanged is not None and not split:
-            reduced = _exchange(draft, rules.exchanged[i].reduces, unit.name, [last])
+            reduced = exchange(draft, rules.exchanged[i].reduces, unit.name, [last])
             if not rules.overlap_reduce:
                 front = front + reduced
         _reduce(draft, buckets, i, last)
@@ -162,7 +162,7 @@ def weights(units: Sequence[Unit], rules: Rules, buckets: Sequence[Bucket] = ())
     for i in reversed(range(len(units))):
         begins[i] = last = draft.compute("weight", units[i].name, units[i].weight)
         if rules.exchanged is not None:
-            _exchange(draft, rules.exchanged[i].reduces, units[i].name, [last])
+            exchange(draft, rules.exchanged[i].reduces, units[i].name, [last])
         _reduce(draft, buckets, i, last)
     return Piece(draft, tuple(begins[i] for i in range(len(units))), 0, last)
 
@@ -206,7 +206,7 @@ def _beats(draft: Draft, kind: str, name: str, beats: Beats, begin: int) -> tupl
     return front, last
 
 
-def _exchange(
+def exchange(
     draft: Draft, messages: Iterable[Sending], name: str, after: Iterable[int]
 ) -> list[int]:
     """The messages one after the other on their streams; the last ones' places."""
@@ -220,4 +220,4 @@ def _exchange(
 def _reduce(draft: Draft, buckets: Sequence[Bucket], unit: int, last: int) -> None:
     for bucket in buckets:
         if bucket.ready == unit:
-            draft.message("dp", bucket.reduce, 1.0, [last], f"bucket of {unit}")
+            exchange(draft, bucket.reduces, "of gradients", [last])

@@ -85,7 +85,7 @@ def test_every_gradient_is_exchanged_once() -> None:
     plain = Layout(dp=32, global_batch=64, zero_stage=0, framework="megatron")
     found = predict_step(SMALL, H100, plain)
     assert total_bytes(of(found, "dp", "all_reduce")) == pytest.approx(
-        4 * SMALL.parameters, rel=1e-9
+        4 * SMALL.parameters, rel=1e-8  # buckets of whole bytes
     )
     found = predict_step(SMALL, H100, replace(plain, zero_stage=1, framework="nemo"))
     assert total_bytes(of(found, "dp", "reduce_scatter")) == pytest.approx(2 * SMALL.parameters)
