@@ -49,7 +49,7 @@ class Abilities:
 
 # Megatron-LM's arguments.py: --use-distributed-optimizer, --use-tp-pp-dp-mapping, --overlap-*,
 # --tp-comm-overlap, --num-virtual-stages-per-pipeline-rank. torchtitan's job configuration.
-# DeepSpeed: 1F1B only; MiCS shards stage 3 within groups. FSDP: its sharding strategies.
+# DeepSpeed: 1F1B only. FSDP: reshard_after_forward, and a mesh of two dimensions.
 _MEGATRON = Abilities(
     stages=(0, 1), interleaves=True, recompute=("none", "selective", "full"),
     orders=(DP_BEFORE_PP, PP_BEFORE_DP), beside=True,
@@ -61,7 +61,7 @@ ABILITIES = {
         stages=(2, 3), grouped=(3,), schedules=("1f1b", "gpipe"), interleaves=True,
         recompute=("none", "selective", "full"), beside=True, switches=False,
     ),
-    "deepspeed": Abilities(stages=(0, 1, 2, 3), grouped=(3,), inner=("tp", "pp", "ep")),
+    "deepspeed": Abilities(stages=(0, 1, 2, 3), inner=("tp", "pp", "ep")),
     "fsdp": Abilities(
         stages=(2, 3), grouped=(3,), inner=(), recompute=("none", "selective", "full"),
         switches=False,
@@ -250,7 +250,7 @@ def _shards(base: Layout, space: Space) -> Iterator[tuple[int, int | None]]:
             continue
         groups: tuple[int | None, ...] = (None,)
         if stage in space.able.grouped:
-            groups += tuple(n for n in divisors(replicas) if 1 < n < replicas)
+            groups += tuple(n for n in divisors(replicas) if 1 < n < replicas and n % base.cp == 0)
         for group in space.held("hsdp", groups):
             if group is None or replicas % group == 0:
                 yield stage, group

@@ -1,0 +1,1 @@
+"""One file per framework: `emit(layout, model, cluster)`; OF: whose layouts it writes."""
