@@ -176,38 +176,43 @@ def few_sizes(points: Sequence[Point], bases: Bases, count: int, draws: int) -> 
 
 
 def few_nodes(points: Sequence[Point], bases: Bases) -> None:
-    """Calibrations on small groups, judged on the largest of each platform."""
+    """Calibrations on small groups of each platform, judged on its largest."""
     print("\n## Few nodes, predicting many (median and mean error, %)\n")
-    print("| platform | fitted on | judged on | points | base | calibrated | inside 80 % |")
-    print("|---|---|---|---:|---:|---:|---:|")
+    print("One profile for all settings of a platform, or one for each library and environment.\n")
+    print("| platform | fitted on | judged on | points | base | one profile | one each | inside |")
+    print("|---|---|---|---:|---:|---:|---:|---:|")
     by: dict[str, list[Point]] = defaultdict(list)
     for p in points:
         by[p.platform].append(p)
     medians: dict[str, list[float]] = defaultdict(list)
     for platform, mine in by.items():
         nodes = sorted({p.cluster.nodes for p in mine})
-        for top in nodes[1:-1] if len(nodes) > 2 else nodes[:1]:
-            held = [p for p in mine if p.cluster.nodes == nodes[-1]]
+        held = [p for p in mine if p.cluster.nodes == nodes[-1]]
+        tops = [n for n in nodes[:-1] if n > 1] or nodes[:-1]
+        for top in tops if nodes[-1] >= 4 else ():
             seen = [p for p in mine if p.cluster.nodes <= top]
-            if nodes[-1] < 4 or len(seen) < 2:
-                continue
             errors = Errors()
             base = bases(platform)
             judge(errors, "base", base, held)
-            judge(errors, "calibrated", calibrate(measurements(seen), base), held)
-            cells = [
-                f"{100 * np.median(e):.1f}, {100 * np.mean(e):.1f}"
-                for e in (errors.by[model][platform][0] for model in ("base", "calibrated"))
-            ]
-            inside = 100 * np.mean(errors.inside["calibrated"])
-            medians[str(top)].append(float(np.median(errors.by["calibrated"][platform][0])))
+            judge(errors, "one profile", calibrate(measurements(seen), base), held)
+            for library in dict.fromkeys(p.library for p in held):
+                own = [p for p in seen if p.library == library]
+                if own:
+                    asked = [p for p in held if p.library == library]
+                    judge(errors, "one each", calibrate(measurements(own), base), asked)
+            cells = []
+            for model in ("base", "one profile", "one each"):
+                off = np.concatenate(errors.by[model][platform] or [np.array([np.nan])])
+                cells.append(f"{100 * np.median(off):.1f}, {100 * np.mean(off):.1f}")
+                medians[model].append(float(np.median(off)))
+            inside = 100 * np.mean(errors.inside["one profile"])
             print(
                 f"| {platform} | up to {top} | {nodes[-1]} nodes | {len(held)} | "
-                f"{' | '.join(cells)} | {inside:.0f} % |"
+                f"{' | '.join(cells)} | {inside:.0f} % |",
+                flush=True,
             )
-    each = [value for values in medians.values() for value in values]
-    if each:
-        print(f"\nMean of the medians: {100 * np.mean(each):.1f} %.")
+    means = ", ".join(f"{name} {100 * np.nanmean(v):.1f} %" for name, v in medians.items())
+    print(f"\nMean of the medians: {means}.")
 
 
 def show(title: str, errors: Errors) -> None:
