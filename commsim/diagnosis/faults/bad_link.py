@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from commsim.diagnosis.alter import links_at, nics_at
 from commsim.diagnosis.evidence import Clue, Evidence
 from commsim.diagnosis.fault import Fault, Setup, Variant
+from commsim.topology.node import NodeTopology
 
 SHARES = ((0.75, 0.2), (0.5, 0.3), (0.35, 0.15), (0.25, 0.2), (0.1, 0.15))
 """What is left of the link, and how often; a port that trains at half or a quarter of its lanes."""
@@ -37,8 +38,22 @@ def variants(setup: Setup) -> Iterator[Variant]:
             )  # fmt: skip
 
 
+def _fewest(node: NodeTopology) -> tuple[int, str]:
+    """Of the GPU with fewest NVLinks (or xGMI links): how many, and its name."""
+    links = {gpu.name: 0 for gpu in node.gpus}
+    for link in node.links:
+        if link.kind in NVLINK:
+            for end in {link.source, link.target} & links.keys():
+                links[end] += link.width
+    return min((count, name) for name, count in links.items())
+
+
 def clues(evidence: Evidence, setup: Setup) -> Iterator[Clue]:
-    """Warnings of the network in the log."""
+    """Warnings of the network in the log; a GPU of the topology with fewer NVLinks than it has."""
+    if evidence.node is not None and any(k.kind in NVLINK for k in evidence.node.links):
+        (shown, name), (expected, _) = _fewest(evidence.node), _fewest(setup.cluster.node)
+        if shown < expected:
+            yield Clue(text=f"topology: {name} has {shown} NVLinks, {expected} expected")
     for clue in evidence.told("warning"):
         if any(word in clue.text for word in ("error", "timeout", "retry", "completion", "status")):
             yield Clue(text=clue.text, factor=5.0)
