@@ -158,11 +158,14 @@ def replay(
         })  # fmt: skip
         return
     print(_title(step))
+    timed = all(r.timed for r in step.recordings)
     change = played.duration / step.duration if step.duration else 1.0
+    times = f"{change:.3g} times, " if timed else ""
+    hidden = f"{_most(before)} recorded, " if timed else ""
     print_facts([
-        ("recorded", format_time(step.duration)),
-        ("replayed", f"{format_time(played.duration)}   {change:.3g} times, {_on(played)}"),
-        ("exposed communication", f"{_most(before)} recorded, {_most(after)} replayed"),
+        ("recorded", format_time(step.duration) if timed else "the files hold no moments"),
+        ("replayed", f"{format_time(played.duration)}   {times}{_on(played)}"),
+        ("exposed communication", f"{hidden}{_most(after)} replayed"),
         ("critical path", ", ".join(
             f"{name} {format_time(time)} ({100 * time / played.duration:.0f} %)"
             for name, time in path.items()
@@ -291,7 +294,9 @@ def _title(step: Step) -> str:
 
 
 def _facts(step: Step) -> list[tuple[str, str]]:
-    facts = [("duration", format_time(step.duration))]
+    timed = all(r.timed for r in step.recordings)
+    said = format_time(step.duration) if timed else "the files hold no moments"
+    facts = [("duration", said)]
     steps = [e - s for r in step.recordings[:1] for s, e in r.steps]
     if steps:
         facts.append(("steps marked", ", ".join(map(format_time, steps[:SHOWN]))))

@@ -72,7 +72,10 @@ def _row(found: list[Priced]) -> Row:
     recorded = [p.operation for p in found if p.operation is not None]
     predicted = [p.prediction for p in found if p.prediction is not None]
     measured = [m for op in recorded if not math.isnan(m := op.measured)]
-    joined = [op for op in recorded if len(op.starts) > 1 and not math.isnan(op.measured)]
+    joined = [
+        op for op in recorded
+        if op.timed and len(op.starts) > 1 and not any(map(math.isnan, op.ends.values()))
+    ]  # fmt: skip
     waiting = [op.waiting(r) for op in joined for r in op.starts]
     transfers = [t for op in joined if (t := op.transfer) is not None]
     algorithms = dict.fromkeys(f"{p.algorithm} {p.protocol}".strip() for p in predicted)

@@ -11,9 +11,13 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from commsim.traces import chakra_step
 from commsim.traces.events import LOCAL, RECEIVE, SEND, Event, events
+from commsim.traces.recording import Recording, RecordingReader, Watch
+from commsim.traces.replay import Replay
+from commsim.traces.step_writer import StepWriter
 from commsim.traces.trace import Trace, TraceWriter
 
 VERSION = "0.0.4"  # of et_def.proto
@@ -21,18 +25,33 @@ TYPES = {SEND: "COMM_SEND_NODE", RECEIVE: "COMM_RECV_NODE", LOCAL: "COMP_NODE"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chakra(TraceWriter):
+class Chakra(TraceWriter, StepWriter, RecordingReader):
     """One JSON document per rank: its metadata, and its nodes in an order that can be played.
 
     `write(trace, "out/ring")` makes out/ring.0.json, out/ring.1.json, ... Switches follow as
     further ranks. Each message is written as protobuf's JSON mapping writes it: names in camel
-    case, 64-bit integers as text, fields that hold their default left out.
+    case, 64-bit integers as text, fields that hold their default left out. A step is written and
+    read likewise; chakra_step.py says how.
     """
+
+    title: ClassVar[str] = "Chakra execution trace, JSON"
 
     def write(self, trace: Trace, path: str | os.PathLike[str]) -> None:
         for rank, document in enumerate(documents(trace)):
             target = Path(f"{os.fspath(path)}.{rank}.json")
             target.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+    def write_step(self, replay: Replay, path: str | os.PathLike[str]) -> tuple[str, ...]:
+        return chakra_step.write(replay, path)
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        marks = (b'"globalMetadata"', b'"global_metadata"', b"_NODE")
+        return head.lstrip()[:1] == b"{" and any(mark in head for mark in marks)
+
+    def recordings(
+        self, path: str | os.PathLike[str], watch: Watch | None = None
+    ) -> tuple[Recording, ...]:
+        return (chakra_step.read(path, watch),)
 
 
 def documents(trace: Trace) -> list[dict[str, Any]]:

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commsim.collectives.schedule import Schedule
+from commsim.traces import goal_step
 from commsim.traces.events import RECEIVE, SEND, Event, events
+from commsim.traces.replay import Replay
+from commsim.traces.step_writer import StepWriter
 from commsim.traces.trace import Trace, TraceWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal(TraceWriter):
+class Goal(TraceWriter, StepWriter):
     """GOAL text. Ranks are positions in their group; switches follow as further ranks.
 
     The label and the tag of an op are its number, so that each tag matches one send with one
@@ -29,6 +32,11 @@ class Goal(TraceWriter):
     def write(self, trace: Trace, path: str | os.PathLike[str]) -> None:
         with Path(path).open("w", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines(trace.schedule))
+
+    def write_step(self, replay: Replay, path: str | os.PathLike[str]) -> tuple[str, ...]:
+        found = list(goal_step.lines(replay))  # nothing is written of what cannot be expressed
+        Path(path).write_text("\n".join(found) + "\n", encoding="utf-8")
+        return (os.fspath(path),)
 
 
 def lines(schedule: Schedule) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -21,6 +21,7 @@ from commsim.traces.recording import SEND, Call, Event, Group, Recording
 from commsim.units import Bytes, Seconds
 
 Key = tuple[object, ...]
+BEST = ("kineto", "nsys", "flight_recorder", "execution_trace", "chakra")  # by their times
 FAR = 1e-3  # s between clocks from which they are set by the operations' ends
 
 
@@ -29,7 +30,8 @@ class Operation:
     """One operation as its ranks recorded it.
 
     starts, ends: s of the joined clock, by rank; nan where not recorded. events: by rank, its place
-    in the rank's recording. asked: by rank, its call.
+    in the rank's recording. asked: by rank, its call. timed: whether all ranks' moments are of a
+    clock.
     """
 
     key: Key
@@ -37,6 +39,7 @@ class Operation:
     events: dict[int, int]
     starts: dict[int, Seconds]
     ends: dict[int, Seconds]
+    timed: bool = True
 
     @property
     def call(self) -> Call:
@@ -52,7 +55,7 @@ class Operation:
     def waits(self, rank: int) -> bool:
         """Whether the rank was still there when the last one came: a send that is buffered, or the
         root of a broadcast, may be done before."""
-        return not self.ends[rank] < self.last_start
+        return not (self.timed and self.ends[rank] < self.last_start)
 
     def waiting(self, rank: int) -> Seconds:
         """s that the rank waited for others."""
@@ -63,7 +66,7 @@ class Operation:
     def transfer(self) -> Seconds | None:
         """s from the last start to the first end; None where one rank's recording, or the clock,
         does not tell them apart."""
-        if len(self.starts) < 2:
+        if len(self.starts) < 2 or not self.timed:
             return None
         first = min(self.ends.values(), key=lambda end: (math.isnan(end), end))
         return first - self.last_start if first > self.last_start else None
@@ -129,8 +132,34 @@ class Step:
 
     @cached_property
     def mismatches(self) -> tuple[str, ...]:
-        """Where the ranks asked for different things, in the order in which they came to it."""
-        return tuple(m for op in self.operations if (m := op.mismatch) is not None)
+        """Where the ranks asked for different things, in the order in which they came to it; and
+        which never came, as far as a recorder of all calls tells."""
+        return (*(m for op in self.operations if (m := op.mismatch) is not None), *self._absent())
+
+    def _absent(self) -> Iterator[str]:
+        """Ranks that had not called what the others of their group had, once per rank and group."""
+        last: dict[tuple[int, str], int] = {}
+        for op in self.operations:
+            for rank, call in op.asked.items():
+                if not call.is_message:
+                    key = rank, call.group
+                    last[key] = max(last.get(key, -1), call.sequence)
+        told = set()
+        for op in self.operations:
+            name = op.call.group
+            ranks = set(self.group(name).ranks)
+            for recording in self.recordings:
+                rank = recording.rank
+                if op.call.is_message or recording.format != "flight_recorder":
+                    continue
+                called = last.get((rank, name), -1)
+                if rank in ranks and called < op.call.sequence and (rank, name) not in told:
+                    told.add((rank, name))
+                    others = ", ".join(map(str, sorted(op.asked)))
+                    yield (
+                        f"operation {op.call.sequence} of group {name}: rank {rank} never called"
+                        f" it (its last was {called}); ranks {others} called {op.call.operation}"
+                    )
 
     def group(self, name: str) -> Group:
         """The group of that name; where no file tells its ranks, all ranks."""
@@ -143,14 +172,10 @@ class Step:
 
 def join(recordings: Iterable[Recording]) -> Step:
     """The step that these recordings are of; SpecError where two are of one rank."""
-    found = sorted(recordings, key=lambda r: r.rank)
+    found, notes = _one_per_rank(sorted(recordings, key=lambda r: r.rank))
     if not found or not any(r.events for r in found):
         raise SpecError(["no recording holds an event; expected at least one"])
-    twice = [r for r, n in Counter(r.rank for r in found).items() if n > 1]
-    if twice:
-        files = [r.source for r in found if r.rank == twice[0]]
-        raise SpecError([f"{', '.join(files)}: all of rank {twice[0]}; expected one file per rank"])
-    notes = [note for r in found for note in r.notes]
+    notes += [note for r in found for note in r.notes]
     world = max([*(r.world for r in found), found[-1].rank + 1])
     groups = _groups(found)
     calls = {r.rank: _keys(r, groups) for r in found}
@@ -165,6 +190,26 @@ def join(recordings: Iterable[Recording]) -> Step:
         lines={r.rank: line(r) for r in found}, operations=operations, offsets=offsets, world=world,
         groups=groups, notes=tuple(dict.fromkeys([*notes, *said])),
     )  # fmt: skip
+
+
+def _one_per_rank(recordings: Sequence[Recording]) -> tuple[list[Recording], list[str]]:
+    """Of several formats of one rank the one with the best times, with the groups of all."""
+    found: dict[int, Recording] = {}
+    notes = []
+    for recording in recordings:
+        other = found.get(recording.rank)
+        if other is None:
+            found[recording.rank] = recording
+            continue
+        if other.format == recording.format:
+            raise SpecError(
+                [f"{other.source}, {recording.source}: both of rank {recording.rank}; expected one"
+                 " file per rank"]
+            )  # fmt: skip
+        best, less = sorted((other, recording), key=lambda r: BEST.index(r.format))
+        found[recording.rank] = replace(best, groups={**less.groups, **best.groups})
+        notes.append(f"rank {best.rank}: {best.source} is used, and the groups of {less.source}")
+    return list(found.values()), notes
 
 
 def _groups(recordings: Sequence[Recording]) -> dict[str, Group]:
@@ -240,6 +285,8 @@ def _operations(
             event = r.events[place]
             assert event.call is not None
             one = found.setdefault(key, Operation(key=key, asked={}, events={}, starts={}, ends={}))
+            if not r.timed and one.timed:
+                one = found[key] = replace(one, timed=False)
             one.asked[r.rank], one.events[r.rank] = event.call, place
             one.starts[r.rank] = event.start + offsets[r.rank]
             one.ends[r.rank] = event.end + offsets[r.rank]

@@ -38,7 +38,8 @@ def values(
     path: str | os.PathLike[str], array: str, expected: str, watch: Watch | None = None
 ) -> Iterator[tuple[str, Any]]:
     """(key, value) of a file's object; ("[]", element) for each element of its array of that name,
-    or of the file itself if that is an array. A file may hold several documents.
+    or of the file itself if that is an array. A file may hold several documents: ("{}", number)
+    comes before each.
 
     expected: what the file should hold, for the SpecError that names file, line and column.
     """
@@ -70,7 +71,10 @@ class _Scanner:
         """Everything in the file."""
         if self._peek() not in "{[" or not self._peek():
             raise self._error(f"expected {self.expected}, found {self._found()}")
+        number = 0
         while self._peek():
+            yield "{}", number
+            number += 1
             if self.window[self.at] == "[":
                 yield from self._elements()
             elif self.window[self.at] == "{":

@@ -121,6 +121,7 @@ def _recorded(joint: Joint, rank: int) -> Seconds:
     """s that a rank took for the transfer; 0 where it is not recorded."""
     operation = joint.operation
     assert operation is not None
-    start = operation.last_start if operation.waits(rank) else operation.starts[rank]
+    waited = operation.timed and operation.waits(rank)
+    start = operation.last_start if waited else operation.starts[rank]
     end = operation.ends[rank]
     return 0.0 if math.isnan(end) else max(0.0, end - start)

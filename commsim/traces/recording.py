@@ -97,7 +97,8 @@ class Recording:
     world: ranks in all, 0 where the file does not say. origin_ns: ns of the machine's clock at the
     events' 0 (as float seconds they would lose the microseconds). host: the machine's name, "" if
     not given. steps: (start, end) of each training step that the profiler marked. hints: names that
-    tell the framework. notes: what was assumed and what the file cannot tell, a sentence each.
+    tell the framework. timed: whether the events' moments are a clock's; else only durations and
+    order count. notes: what was assumed and what the file cannot tell, a sentence each.
     """
 
     rank: int
@@ -111,6 +112,7 @@ class Recording:
     host: str = ""
     steps: tuple[tuple[Seconds, Seconds], ...] = ()
     hints: frozenset[str] = frozenset()
+    timed: bool = True
     notes: tuple[str, ...] = ()
 
     @property
