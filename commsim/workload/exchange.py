@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from commsim.units import Seconds
 from commsim.workload.layout import Layout
-from commsim.workload.passes import Pass, Sent, Setting, beside
+from commsim.workload.passes import Pass, Sent, Setting
 from commsim.workload.shares import Share
 
 
@@ -78,8 +78,9 @@ def _kept(share: Share, s: Setting, layout: Layout, layers: int) -> Exchange:
         share.trained_dense / layers, share.trained_expert / layers,
     )  # fmt: skip
     gathers, reduces = of_unit(layer, s, layout)
+    together, last = _streams(reduces)
     return Exchange(
-        layers * _sum(reduces), layers * _sum(gathers),
+        layers * together + last, layers * _sum(gathers),
         tuple(Sent("dp", x.message, 0.0, layers * x.count) for x in (*reduces, *gathers)),
         1.0, layers,
     )  # fmt: skip
@@ -91,8 +92,8 @@ def sharded(
     """The messages that ZeRO-3 adds to a chunk's forward and backward of one micro-batch.
 
     Layer i + 1 is gathered while layer i computes; backward, the reduce_scatter of layer i shares
-    the network with the all_gather of layer i - 1. The first gather and the last reduce_scatter
-    show.
+    the network with the all_gather of layer i - 1, and the replicas' all_reduce runs beside both.
+    The first gather and the last reductions show.
     """
     forward: list[Sent] = []
     backward: list[Sent] = []
@@ -105,17 +106,27 @@ def sharded(
             (backward, [(m, gather) for m in gathers] + [(m, reduce) for m in reduces],
              unit.backward, reduces),
         ):  # fmt: skip
-            together = _sum([m for m, hidden in messages if hidden])
-            share = beside(together, work, s) / together if together else 0.0
+            beside_work = [m for m, hidden in messages if hidden]
+            total = _sum(beside_work)
+            shown = max(_streams(beside_work)[0] - work, s.values["slowed"] * total)
+            share = shown / total if total else 0.0
             for m, hidden in messages:
                 times = unit.count * m.count
                 if i == 0 and hidden and m in end:  # the first layer's has nothing beside it
                     sent.append(Sent("dp", m.message, m.message.duration, m.count))
                     times -= m.count
                 if times:
-                    shown = share if hidden else 1.0
-                    sent.append(Sent("dp", m.message, shown * m.message.duration, times))
+                    part = share if hidden else 1.0
+                    sent.append(Sent("dp", m.message, part * m.message.duration, times))
     return tuple(forward), tuple(backward)
+
+
+def _streams(messages: Sequence[Sent]) -> tuple[Seconds, Seconds]:
+    """s of the longer and of the shorter of two streams that run side by side: the shard groups',
+    and the replicas' all_reduces."""
+    replicas = _sum([m for m in messages if m.message.operation == "all_reduce"])
+    shards = _sum(messages) - replicas
+    return max(shards, replicas), min(shards, replicas)
 
 
 def _sum(messages: Sequence[Sent]) -> Seconds:

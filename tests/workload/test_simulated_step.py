@@ -11,6 +11,7 @@ import pytest
 
 from commsim.errors import LayoutError, ScheduleError
 from commsim.topology.load import load_cluster
+from commsim.workload import simulated_step
 from commsim.workload.layout import Layout
 from commsim.workload.load import load_model
 from commsim.workload.shared_play import Table, play
@@ -203,6 +204,40 @@ def test_dualpipe_hides_what_experts_send() -> None:
     what the closed form shows is hidden."""
     found = simulate_step(MIXTURE, H100, EXPERTS["dualpipe"])
     assert 0 < found.exposed["ep"] < 0.5 * found.predicted.exposed["ep"]
+
+
+def test_replicas_are_reduced_beside_the_shards() -> None:
+    """HSDP: the all_reduce has a stream and, across machines, NICs of its own."""
+    found = simulate_step(SMALL, H100, SPREAD["hsdp"])
+    shards = [s for s in found.spans if s.stream == "dp"]
+    replicas = [s for s in found.spans if s.stream == "replicas"]
+    assert len(replicas) == 2 * 34  # micro-batches, units
+    assert any(a.start < b.end and b.start < a.end for a in shards for b in replicas)
+    assert found.stretched == pytest.approx(0, abs=1e-9)
+
+
+def test_a_pipeline_keeps_what_zero_3_gathers() -> None:
+    """torch's pipelining gathers in the first forward and reduces after the last backward."""
+    found = simulate_step(SMALL, H100, SPREAD["fsdp, pp"])
+    for stage in range(4):
+        units = len(found.program.grid[stage][0])
+        assert len(spans(found, "dp", "all_gather", stage)) == units
+        reduces = spans(found, "dp", "reduce_scatter", stage)
+        assert len(reduces) == units
+        last = spans(found, "backward", "", stage)[-1]
+        assert reduces[0].start >= last.end - 1e-12
+
+
+def test_micro_batches_left_out_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = megatron(tp=2, pp=4, dp=4, schedule="interleaved", interleave=2, global_batch=400)
+    whole = simulate_step(SMALL, H100, layout)
+    monkeypatch.setattr(simulated_step, "MOST", 1000)
+    folded = simulate_step(SMALL, H100, layout)
+    assert (whole.micro_batches_left_out, folded.micro_batches_left_out) == (0, 44)
+    assert folded.tasks < 0.6 * whole.tasks
+    assert folded.duration == pytest.approx(whole.duration, rel=1e-6)
+    for part, value in whole.breakdown.items():
+        assert folded.breakdown[part] == pytest.approx(value, rel=1e-4, abs=1e-6), part
 
 
 def test_impossible_layouts_are_refused() -> None:
