@@ -8,6 +8,7 @@ import json
 import re
 import tomllib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,101 +19,91 @@ from commsim.planning.space import Space, layouts
 from commsim.workload.layout import Layout
 
 # Megatron-LM, megatron/training/arguments.py, and its README and docs.
-MEGATRON = set(
-    [
-        "tensor-model-parallel-size",
-        "pipeline-model-parallel-size",
-        "context-parallel-size",
-        "expert-model-parallel-size",
-        "expert-tensor-parallel-size",
-        "micro-batch-size",
-        "global-batch-size",
-        "seq-length",
-        "bf16",
-        "fp16",
-        "fp8-format",
-        "num-virtual-stages-per-pipeline-rank",
-        "num-layers-per-virtual-pipeline-stage",
-        "sequence-parallel",
-        "use-distributed-optimizer",
-        "overlap-grad-reduce",
-        "overlap-param-gather",
-        "tp-comm-overlap",
-        "recompute-granularity",
-        "recompute-method",
-        "recompute-num-layers",
-        "use-tp-pp-dp-mapping",
-        "account-for-embedding-in-pipeline-split",
-        "account-for-loss-in-pipeline-split",
-        "pipeline-model-parallel-layout",
-    ]
-)
+MEGATRON = {
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    "context-parallel-size",
+    "expert-model-parallel-size",
+    "expert-tensor-parallel-size",
+    "micro-batch-size",
+    "global-batch-size",
+    "seq-length",
+    "bf16",
+    "fp16",
+    "fp8-format",
+    "num-virtual-stages-per-pipeline-rank",
+    "num-layers-per-virtual-pipeline-stage",
+    "sequence-parallel",
+    "use-distributed-optimizer",
+    "overlap-grad-reduce",
+    "overlap-param-gather",
+    "tp-comm-overlap",
+    "recompute-granularity",
+    "recompute-method",
+    "recompute-num-layers",
+    "use-tp-pp-dp-mapping",
+    "account-for-embedding-in-pipeline-split",
+    "account-for-loss-in-pipeline-split",
+    "pipeline-model-parallel-layout",
+}
 # megatron-core 0.16.1: ModelParallelConfig, TransformerConfig, DistributedDataParallelConfig.
-MEGATRON_CORE = set(
-    [
-        "tensor_model_parallel_size",
-        "pipeline_model_parallel_size",
-        "virtual_pipeline_model_parallel_size",
-        "context_parallel_size",
-        "expert_model_parallel_size",
-        "expert_tensor_parallel_size",
-        "sequence_parallel",
-        "recompute_granularity",
-        "recompute_method",
-        "recompute_num_layers",
-        "tp_comm_overlap",
-        "account_for_embedding_in_pipeline_split",
-        "account_for_loss_in_pipeline_split",
-        "use_distributed_optimizer",
-        "overlap_grad_reduce",
-        "overlap_param_gather",
-    ]
-)
+MEGATRON_CORE = {
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "virtual_pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "sequence_parallel",
+    "recompute_granularity",
+    "recompute_method",
+    "recompute_num_layers",
+    "tp_comm_overlap",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+    "use_distributed_optimizer",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+}
 # NeMo 2: recipes' trainer, data module and precision plugin.
-NEMO = set(
-    [
-        "trainer.num_nodes",
-        "trainer.devices",
-        "data.micro_batch_size",
-        "data.global_batch_size",
-        "data.seq_length",
-        "trainer.plugins.precision",
-        "trainer.strategy.use_tp_pp_dp_mapping",
-    ]
-)
+NEMO = {
+    "trainer.num_nodes",
+    "trainer.devices",
+    "data.micro_batch_size",
+    "data.global_batch_size",
+    "data.seq_length",
+    "trainer.plugins.precision",
+    "trainer.strategy.use_tp_pp_dp_mapping",
+}
 # torchtitan 0.3.0, config/configs.py; `activation_checkpoint` and `expert_tensor...`: 0.2.
 TORCHTITAN = {
-    "training": set(["local_batch_size", "global_batch_size", "seq_len", "mixed_precision_param"]),
-    "parallelism": set(
-        [
-            "data_parallel_replicate_degree",
-            "data_parallel_shard_degree",
-            "fsdp_reshard_after_forward",
-            "tensor_parallel_degree",
-            "context_parallel_degree",
-            "pipeline_parallel_degree",
-            "pipeline_parallel_schedule",
-            "pipeline_parallel_microbatch_size",
-            "pipeline_parallel_layers_per_stage",
-            "expert_parallel_degree",
-            "expert_tensor_parallel_degree",
-        ]
-    ),
+    "training": {"local_batch_size", "global_batch_size", "seq_len", "mixed_precision_param"},
+    "parallelism": {
+        "data_parallel_replicate_degree",
+        "data_parallel_shard_degree",
+        "fsdp_reshard_after_forward",
+        "tensor_parallel_degree",
+        "context_parallel_degree",
+        "pipeline_parallel_degree",
+        "pipeline_parallel_schedule",
+        "pipeline_parallel_microbatch_size",
+        "pipeline_parallel_layers_per_stage",
+        "expert_parallel_degree",
+        "expert_tensor_parallel_degree",
+    },
     "activation_checkpoint": {"mode"},
     "compile": {"enable", "enable_async_tensor_parallel"},
 }
 # DeepSpeed 0.19.8: runtime/constants.py and runtime/zero/config.py.
-DEEPSPEED = set(
-    [
-        "train_batch_size",
-        "train_micro_batch_size_per_gpu",
-        "gradient_accumulation_steps",
-        "bf16",
-        "fp16",
-        "zero_optimization",
-    ]
-)
-ZERO = set(["stage", "overlap_comm", "contiguous_gradients", "reduce_scatter"])
+DEEPSPEED = {
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "bf16",
+    "fp16",
+    "zero_optimization",
+}
+ZERO = {"stage", "overlap_comm", "contiguous_gradients", "reduce_scatter"}
 
 
 def names(text: str) -> set[str]:
@@ -197,8 +188,11 @@ def test_fsdp_is_python_that_torch_has(model: commsim.Model, small: commsim.Clus
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    known = {"fully_shard": fully_shard, "MixedPrecisionPolicy": MixedPrecisionPolicy,
-             "init_device_mesh": init_device_mesh}  # fmt: skip
+    known: dict[str, Any] = {
+        "fully_shard": fully_shard,
+        "MixedPrecisionPolicy": MixedPrecisionPolicy,
+        "init_device_mesh": init_device_mesh,
+    }
     for text in texts:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in known:
