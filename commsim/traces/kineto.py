@@ -21,11 +21,11 @@ from commsim.traces import call_names as names
 from commsim.traces import json_stream, metadata
 from commsim.traces.assembly import Seen, Work, numbered, synchronizes
 from commsim.traces.host_ops import HostOps
+from commsim.traces.kernel_calls import KernelCalls
 from commsim.traces.recording import (
     COMMUNICATION,
     COMPUTE,
     COPY,
-    Call,
     Event,
     Group,
     Recording,
@@ -81,16 +81,14 @@ class _Reading:
     count: int = 0
     first: float | None = None
     device: dict[object, list[Work]] = field(default_factory=dict)  # by process
-    communication: list[tuple[Work, dict[str, Any]]] = field(default_factory=list)
+    process_of: dict[int, object] = field(default_factory=dict)  # by identity of work
+    calls: KernelCalls = field(default_factory=KernelCalls)
     host: dict[object, HostOps] = field(default_factory=dict)
-    threads: dict[tuple[object, object], str] = field(default_factory=dict)
     processes: dict[object, str] = field(default_factory=dict)
     launches: dict[int, tuple[str, Seconds]] = field(default_factory=dict)
     waits: list[tuple[str, Seconds, Seconds]] = field(default_factory=list)
-    asked: dict[object, dict[str, Any]] = field(default_factory=dict)  # by External id
     steps: list[tuple[Seconds, Seconds]] = field(default_factory=list)
     hints: set[str] = field(default_factory=set)
-    groups: dict[str, Group] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def take(self, event: Any) -> None:
@@ -148,15 +146,15 @@ class _Reading:
         )  # fmt: skip
         self.device.setdefault(process, []).append(work)
         if kind == COMMUNICATION:
-            self.communication.append((work, arguments))
+            self.calls.ran(work, arguments)
+            self.process_of[id(work)] = process
 
     def _host(
         self, name: str, category: str, process: object, thread: object, begin: Seconds,
         end: Seconds, arguments: dict[str, Any],
     ) -> None:  # fmt: skip
         if name == "record_param_comms" and metadata.NAME in arguments:
-            self.asked[str(arguments.get("External id"))] = arguments
-            self._group(arguments)
+            self.calls.ask(f"thread {thread}", begin, arguments)
         elif name.startswith(STEP):
             self.steps.append((begin, end))
         elif (hint := HINTS.search(name)) is not None:
@@ -170,19 +168,12 @@ class _Reading:
             arguments,
         )
 
-    def _group(self, arguments: dict[str, Any]) -> None:
-        group = metadata.group_of(arguments)
-        if group is not None and not (group.name in self.groups and not group.ranks):
-            self.groups[group.name] = group
-
     def _name(self, event: dict[str, Any]) -> None:
         arguments = event.get("args")
         said = str(arguments.get("name", "")) if isinstance(arguments, dict) else ""
         try:
             if event.get("name") == "process_name":
                 self.processes[event.get("pid")] = said
-            elif event.get("name") == "thread_name":
-                self.threads[event.get("pid"), event.get("tid")] = said
         except TypeError:
             self._problem(f"expected numbers or names as pid and tid; found {str(event)[:60]!r}")
 
@@ -203,13 +194,14 @@ class _Reading:
                  f" {EXPECTED}, recorded with activities CPU or CUDA"]
             )  # fmt: skip
         known = self._distributed()
-        self._name_calls()
+        for work, other in self.calls.put_together(self.launches):
+            self.device[self.process_of[id(work)]].append(other)
         ranks = {
             process: int(match[1])
             for process, said in self.processes.items()
             if process in self.device and (match := RANK.match(said))
         }
-        if len(ranks) > 1 or (ranks and not known.get("rank") and not self.host):
+        if ranks and (len(ranks) > 1 or "rank" not in known):
             return tuple(
                 self._recording(self._device_events([process]), rank, known)
                 for process, rank in sorted(ranks.items(), key=lambda item: item[1])
@@ -231,24 +223,9 @@ class _Reading:
                 seen.work.append(work)
         return numbered(seen.events())
 
-    def _name_calls(self) -> None:
-        """What each communication kernel was asked for: by its own arguments, else those of the op
-        that launched it, else its name."""
-        for work, arguments in self.communication:
-            if metadata.NAME not in arguments:
-                found = self.asked.get(str(arguments.get("External id")), {})
-                arguments = {**found, **arguments}
-            self._group(arguments)
-            work.call = metadata.call_of(arguments, work.name)
-            operation, dtype, reduce_op = names.of_kernel(work.name)
-            if work.call is None and operation is not None:
-                work.call = Call(
-                    operation=operation, nbytes=None, dtype=dtype or "uint8", reduce_op=reduce_op
-                )
-
     def _host_events(self, known: dict[str, Any]) -> tuple[tuple[Event, ...], tuple[str, ...]]:
         ops = max(self.host.values(), key=lambda ops: len(ops.ops))
-        groups = list(self.groups.values())
+        groups = list(self.calls.groups.values())
         group = groups[0] if groups else Group(name="0", size=known.get("world_size", 0))
         events = ops.events(group, known.get("backend") or "gloo")
         notes = []
@@ -278,9 +255,9 @@ class _Reading:
                     size=max(0, metadata.number(each.get("pg_size")) or 0),
                     description=str(each.get("pg_desc", "")),
                 )  # fmt: skip
-                old = self.groups.get(group.name)
+                old = self.calls.groups.get(group.name)
                 if old is None or not old.ranks:
-                    self.groups[group.name] = group
+                    self.calls.groups[group.name] = group
         return found
 
     def _rank(self, known: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
@@ -309,7 +286,7 @@ class _Reading:
             )
         return Recording(
             rank=rank, world=known.get("world_size", 0), format="kineto", source=str(self.path),
-            events=events, groups=dict(self.groups), backend=known.get("backend", ""),
+            events=events, groups=dict(self.calls.groups), backend=known.get("backend", ""),
             origin_ns=origin_ns, host=str(self.top.get("host_name", "")),
             steps=tuple(sorted(self.steps)), hints=frozenset(self.hints), notes=notes,
         )  # fmt: skip

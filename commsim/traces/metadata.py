@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from commsim.traces import call_names as names
-from commsim.traces.recording import RECEIVE, SEND, Call, Group
+from commsim.traces.recording import MOST_RANKS, RECEIVE, SEND, Call, Group
 
 NAME = "Collective name"
 Arguments = Mapping[str, Any]
@@ -47,7 +47,13 @@ def group_of(arguments: Arguments) -> Group | None:
     ranks = ranks_of(arguments.get("Process Group Ranks"))
     first = number(arguments.get("Global rank start"))
     stride = number(arguments.get("Global rank stride"))
-    if len(ranks) != size and first is not None and stride and first >= 0 and 0 < size < 1 << 24:
+    if (
+        len(ranks) != size
+        and first is not None
+        and stride
+        and first >= 0
+        and 0 < size <= MOST_RANKS
+    ):
         ranks = tuple(range(first, first + size * stride, stride))
     return Group(
         name=str(name if name is not None else ""), ranks=ranks, size=max(size, 0),

@@ -14,9 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from commsim.errors import ScheduleError
 from commsim.traces.line import PAUSE, Part
 from commsim.traces.recording import COMMUNICATION, Call
 from commsim.units import Bytes
+
+MOST = 100_000  # buckets of one run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +121,11 @@ def _cuts(run: Sequence[int], recorded: Mapping[int, Bucket], size: Bytes) -> li
     for n in run:
         ends.append(ends[-1] + recorded[n].nbytes)
     total, found = ends[-1], []
+    if total > MOST * size:
+        raise ScheduleError(
+            f"bucket size: {size} bytes would cut {total} bytes of gradients into more than"
+            f" {MOST:,} buckets; expected a larger size"
+        )
     edges = [*range(0, total, size), total]
     for begin, end in pairwise(edges):
         inside = [i for i, (a, b) in enumerate(pairwise(ends)) if a < end and b > begin]

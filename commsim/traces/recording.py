@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from commsim.errors import SpecError
 from commsim.units import Bytes, Seconds
 
 COMPUTE, COMMUNICATION, COPY = "compute", "communication", "copy"
 ISSUE, WAIT = "issue", "wait"  # a moment at which a host thread starts work; one until it waits
 SEND, RECEIVE = "send", "recv"
+MOST_RANKS = 1 << 20  # of a step: what lies above is taken for damage
 HEAD = 4096  # bytes of a file by which its format is recognised
 
 Watch = Callable[[int, int], None]
@@ -27,7 +29,7 @@ Watch = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A process group. ranks: of the world, in the group's order; empty where the file does not
-    say. size: ranks in it; 0 where that is not known either."""
+    say, or says what cannot be. size: ranks in it; 0 where that is not known either."""
 
     name: str
     ranks: tuple[int, ...] = ()
@@ -35,8 +37,12 @@ class Group:
     description: str = ""
 
     def __post_init__(self) -> None:
-        if self.ranks and self.size != len(self.ranks):
+        if self.ranks and (len(self.ranks) > MOST_RANKS or max(self.ranks) >= MOST_RANKS):
+            object.__setattr__(self, "ranks", ())
+        if self.ranks:
             object.__setattr__(self, "size", len(self.ranks))
+        elif not 0 <= self.size <= MOST_RANKS:
+            object.__setattr__(self, "size", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +120,13 @@ class Recording:
     hints: frozenset[str] = frozenset()
     timed: bool = True
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.rank < MOST_RANKS and 0 <= self.world <= MOST_RANKS):
+            raise SpecError(
+                [f"{self.source}: rank {self.rank} of {self.world}: expected less than"
+                 f" {MOST_RANKS:,} ranks"]
+            )  # fmt: skip
 
     @property
     def communication(self) -> tuple[Event, ...]:

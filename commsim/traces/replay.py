@@ -46,6 +46,8 @@ class Where:
             raise ScheduleError(
                 f"compute: expected a factor above 0 such as 0.5, got {self.compute:g}"
             )
+        if self.bucket is not None and self.bucket < 1:
+            raise ScheduleError(f"bucket size: expected 1 byte or more, got {self.bucket}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

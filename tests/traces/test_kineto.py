@@ -79,6 +79,27 @@ def test_a_kernel_without_metadata_has_that_of_the_op_that_launched_it(tmp_path:
     assert any("do not say what they carry" in note for note in found.notes)
 
 
+def test_batched_messages_are_those_asked_for_before_the_launch(tmp_path: Path) -> None:
+    def ask(name: str, start: float, identity: int, **args: Any) -> Any:
+        said = metadata(name, 256, 1) | args | {"External id": identity}
+        return {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 100, "tid": 1,
+                "ts": start, "dur": 1, "args": said}  # fmt: skip
+
+    events = [
+        ask("send", 1, 11, **{"Dst Rank": 1}), ask("recv", 2, 12, **{"Src Rank": 1}),
+        runtime("cudaLaunchKernelExC", 5, 1, 3),
+        kernel("ncclDevKernel_SendRecv(args)", 8, 20, NCCL, 3, **{"External id": 13}),
+        ask("send", 9, 14, **{"Dst Rank": 1}),  # after the launch: of the next kernel
+    ]  # fmt: skip
+    found = read(write(tmp_path / "r.json", events))
+    calls = [e.call for e in found.communication]
+    assert [(c.operation, c.peer, c.nbytes) for c in calls if c] == [
+        ("send", 1, 1024), ("recv", 1, 1024),
+    ]  # fmt: skip
+    for event in found.communication:
+        assert (event.start, event.end) == (pytest.approx(7e-6), pytest.approx(27e-6))
+
+
 def test_ranks_of_large_groups_are_completed_by_their_stride(tmp_path: Path) -> None:
     args: dict[str, Any] = metadata("allreduce", 8, 1, group="dp")
     args |= {"Process Group Ranks": "[1, 9, ..., 25]", "Group size": 4, "Global rank start": 1,
