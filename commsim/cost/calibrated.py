@@ -157,6 +157,14 @@ class Report:
                 return row.median
         return math.nan
 
+    def __str__(self) -> str:
+        """One line: `median error 1.8% on the 32 points of the fit; held out by size 4.6%`."""
+        held = [
+            f"by {row.left_out} {row.median:.1%}" for row in self.held_out if row.group == "all"
+        ]
+        trust = f"held out {', '.join(held)}" if held else "nothing could be held out"
+        return f"median error {self.fitted:.1%} on the {self.points} points of the fit; {trust}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:

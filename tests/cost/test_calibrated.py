@@ -174,6 +174,9 @@ def test_a_calibration_through_a_file(tmp_path: Path) -> None:
     assert back.report is not None
     assert back.report.error() == 0.05
     assert math.isnan(back.report.error("nodes"))
+    assert str(back.report) == (
+        "median error 1.0% on the 11 points of the fit; held out by size 5.0%"
+    )
     assert to_toml(back) == to_toml(profile)
 
 
