@@ -85,7 +85,7 @@ def test_a_rank_that_fails_says_why() -> None:
     layout = parse("2@1Gbit/s")
     with (
         network(layout) as built,
-        pytest.raises(LabError, match=r"rank 0: exit status 1: .*KeyError"),
+        pytest.raises(LabError, match=r"rank [01]: exit status 1: .*KeyError"),
     ):
         run("gloo", [Case(op="no such operation", nbytes=8)], built, layout.n)
     assert time.monotonic() - start < 60
@@ -123,3 +123,9 @@ def test_bad_input_is_one_line(
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+
+
+def test_ranks_that_take_too_long_are_ended() -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(LabError, match="rank 0: over 0 s: it said nothing"):
+        run("gloo", [Case(op="all_reduce", nbytes=8)], None, 2, limit=0.2)

@@ -157,17 +157,17 @@ def _started(
 
 
 def _wait(processes: list[subprocess.Popen[bytes]], folder: Path, limit: Seconds) -> None:
+    """Returns when all have ended well; LabError at the first that has not, or at the limit."""
     end = time.monotonic() + limit
-    while any(process.poll() is None for process in processes):
-        failed = [i for i, process in enumerate(processes) if process.poll()]
-        if failed or time.monotonic() > end:
+    while running := [i for i, process in enumerate(processes) if process.poll() is None]:
+        if time.monotonic() > end or any(process.poll() for process in processes):
             break
         time.sleep(0.05)
-    for number, process in enumerate(processes):
-        if process.poll() != 0:
-            lines = (folder / f"error-{number}").read_text(errors="replace").strip().splitlines()
-            why = f"exit status {process.poll()}" if process.poll() else f"over {limit:.0f} s"
-            raise LabError(f"rank {number}: {why}: {lines[-1] if lines else 'it said nothing'}")
+    failed = [i for i, process in enumerate(processes) if process.poll()]
+    for number in failed or running:
+        lines = (folder / f"error-{number}").read_text(errors="replace").strip().splitlines()
+        why = f"exit status {processes[number].poll()}" if failed else f"over {limit:.0f} s"
+        raise LabError(f"rank {number}: {why}: {lines[-1] if lines else 'it said nothing'}")
 
 
 def _read(cases: Sequence[Case], said: list[str], ranks: int) -> list[Result]:
