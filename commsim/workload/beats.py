@@ -18,7 +18,6 @@ runs beside the scatter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -77,7 +76,7 @@ def units(model: Model, layout: Layout, s: Setting, part: Chunk) -> tuple[Unit, 
     at = part.first
     for layer, count in chunk.kinds(model, part.first, part.stop):
         one = _layer(layer, s, shares.of_layer(model, layer, layout))
-        found += [Unit(f"layer {at + i}", *one, layer) for i in range(count)]  # type: ignore[arg-type]
+        found += [Unit(f"layer {at + i}", *one, layer) for i in range(count)]
         at += count
     if part.head and model.kind != "list":
         head = _end("head", operations.head(model, s.shape), s, after)
@@ -267,10 +266,3 @@ def _merged(found: list[Beat]) -> Beats:
         elif beat.work or beat.message is not None:
             merged.append(beat)
     return tuple(merged)
-
-
-def everything(beats: Beats) -> Iterator[tuple[Message, float]]:
-    """The messages of beats, and how often each goes."""
-    for beat in beats:
-        if beat.message is not None:
-            yield beat.message, beat.times

@@ -293,7 +293,7 @@ def _outline(layout: Layout, grid: Grid, hop: Seconds) -> Outline:
     backward = np.array([[c.backward.total for c in row] for row in grid])
     chunks = forward.shape[1]
     if layout.pp == 1 and chunks == 1:
-        m, f, b = layout.micro_batches, forward[0, 0], backward[0, 0]
+        m, f, b = layout.micro_batches, float(forward[0, 0]), float(backward[0, 0])
         return Outline(
             duration=m * (f + b), first_forward=np.zeros((1, 1)),
             last_backward=np.full((1, 1), m * (f + b)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from commsim.workload.step_works import COMPUTING, KINDS, STREAMS, Bucket, Draft
 from commsim.workload.works import Order
 
 Ints = NDArray[np.int64]
+Column = NDArray[Any]
 F, B, W, BW = range(4)
 LINKS = ("to the next stage", "to the stage before")
 PER_STAGE = len(STREAMS) + len(LINKS)
@@ -101,8 +103,8 @@ class _Writer:
             draft.transfer(len(STREAMS) + back, LINKS[back], hop)
         self.pieces: dict[object, tuple[Piece, ...]] = {}
         self.drafts: list[Draft] = []  # all of them, so that none takes another's id
-        self.columns: dict[int, dict[str, NDArray[np.float64]]] = {}
-        self.parts: list[dict[str, NDArray[np.float64]]] = []
+        self.columns: dict[int, dict[str, Column]] = {}
+        self.parts: list[dict[str, Column]] = []
         self.names: dict[str, int] = {}
         self.pairs: list[Ints] = []  # (task, one that it waits for)
         self.more: list[tuple[int, int]] = []

@@ -63,7 +63,8 @@ def distinct(experts: int, per_token: int, tokens: float) -> float:
     >>> distinct(8, 2, 1), round(distinct(256, 8, 64))
     (2.0, 222)
     """
-    return experts * (1 - (1 - per_token / experts) ** tokens)
+    missed: float = (1 - per_token / experts) ** tokens
+    return experts * (1 - missed)
 
 
 def of_layer(layer: Layer, s: Serving, t: Tokens) -> Spent:
