@@ -12,7 +12,8 @@ from commsim.cli.step import ClusterOption, ModelText
 from commsim.units import format_size, format_time
 
 if TYPE_CHECKING:
-    from commsim.workload.inference import InferencePrediction, Phase
+    from commsim.workload.inference import InferencePrediction
+    from commsim.workload.serving_phases import Phase
 
 
 def infer(
