@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,26 +14,10 @@ from commsim.errors import CommsimError
 from commsim.libraries.library import Library
 from commsim.libraries.lookup import library as find_library
 from commsim.prediction import predict
-from commsim.topology.cluster import Cluster, Fabric
+from commsim.topology.cluster import Cluster
 from commsim.topology.load import load_cluster
-from commsim.topology.node import Cpu, Gpu, NodeLink, NodeTopology
-from commsim.topology.parts import GpuPart
+from commsim.topology.loopback import loopback
 from commsim.units import Seconds
-
-
-def loopback(n_ranks: int, library: str) -> Cluster:
-    """One machine of `n_ranks` processes on its CPUs, which talk over loopback or shared memory."""
-    ranks = [f"rank{i}" for i in range(n_ranks)]
-    return Cluster(
-        name="this machine", nodes=1, fabric=Fabric(kind="single-switch", transport="tcp"),
-        node=NodeTopology(
-            gpus=tuple(Gpu(name=name, index=i, part="CPU") for i, name in enumerate(ranks)),
-            cpus=(Cpu(name="cpu", numa=0, arch="", vendor="other"),),
-            links=tuple(NodeLink(source=name, target="cpu", kind="pcie", bandwidth=math.inf)
-                        for name in ranks),
-        ),
-        gpu=GpuPart(name="CPU"), interconnect="pcie-host", default_library=library,
-    )  # fmt: skip
 
 
 class Expected:

@@ -19,9 +19,11 @@ import commsim.measurements.readers as here
 from commsim.collectives.collective import Collective
 from commsim.errors import CommsimError, SpecError
 from commsim.libraries.library import Library
+from commsim.libraries.lookup import library as find_library
 from commsim.measurements.measurement import Measurement, Provenance
 from commsim.measurements.row import Problem, Row
 from commsim.topology.cluster import Cluster
+from commsim.topology.loopback import loopback
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _SHOWN = 20  # problems of one file that are listed
@@ -164,11 +166,12 @@ class _Maker:
         if place != self.place:
             self.place = place
             self.provenance = (*self.head, ("line", str(row.line)), *row.source)
+        cluster, library = self.home(row)
         return Measurement(
             collective,
             duration=row.duration,
-            cluster=self.cluster,
-            library=self.library,
+            cluster=cluster,
+            library=library,
             n_ranks=n_ranks,
             nodes=nodes,
             in_place=row.in_place,
@@ -176,6 +179,15 @@ class _Maker:
             provenance=self.provenance,
             samples=row.samples,
         )
+
+    def home(self, row: Row) -> tuple[Cluster | None, Library | None]:
+        """What it ran on: as the caller says, else as the file does."""
+        cluster, library = self.cluster, self.library
+        if library is None and row.library:
+            library = _library(row.library)
+        if cluster is None and row.local:
+            cluster = loopback(row.local, row.library.partition("@")[0])
+        return cluster, library
 
     def collective(self, row: Row) -> tuple[Collective, int, int | None]:
         """What was asked, of how many ranks, on how many nodes."""
@@ -200,6 +212,15 @@ class _Maker:
         if key not in self.groups:
             self.groups[key] = _group(n_ranks, nodes, self.cluster)
         return self.groups[key]
+
+
+@lru_cache(maxsize=64)
+def _library(text: str) -> Library | None:
+    """The library of that name; None if there is no model of that version."""
+    try:
+        return find_library(text)
+    except CommsimError:
+        return None
 
 
 def _few(n_ranks: int) -> str:

@@ -19,7 +19,8 @@ class Row(NamedTuple):
     """One figure of a file; `n_ranks` and `nodes` are None where the file does not say.
 
     `per_rank`: the size is what one rank has for one other, so commsim's is that times the ranks.
-    `ranks`: the group, where the file names it.
+    `ranks`: the group, where the file names it. `library`: what ran, as `gloo@2.13`; `local`: ranks
+    of a run whose processes had one machine's CPUs to talk over (0: the file does not say so).
     """
 
     line: int
@@ -37,6 +38,8 @@ class Row(NamedTuple):
     source: tuple[tuple[str, str], ...] = ()
     samples: tuple[Seconds, ...] = ()
     ranks: tuple[int, ...] | None = None
+    library: str = ""
+    local: int = 0
 
     @property
     def asked(self) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from commsim.collectives.collective import DTYPES, OPERATIONS, REDUCE_OPS
 from commsim.measurements.row import Problem, Row, number
@@ -27,7 +27,7 @@ def recognises(text: str) -> bool:
 
 
 def read(text: str, name: str) -> Iterator[Row | Problem]:
-    runs: dict[str, tuple[tuple[str, str], ...]] = {}
+    runs: dict[str, _Run] = {}
     *lines, rest = text.split("\n")
     torn: tuple[tuple[str, str], ...] = ()
     if rest.strip():
@@ -40,9 +40,9 @@ def read(text: str, name: str) -> Iterator[Row | Problem]:
             if not isinstance(record, dict) or record.get("commsim_measure") != FORMAT:
                 raise ValueError(f"a line of format {FORMAT}, got {line[:40]!r}")
             if record.get("kind") == "run":
-                runs[str(record.get("run"))] = (*_source(record), *torn)
+                runs[str(record.get("run"))] = _Run((*_source(record), *torn), *_home(record))
             elif record.get("kind") == "collective" and _several(record):
-                yield _row(i, record, runs.get(str(record.get("run")), torn))
+                yield _row(i, record, runs.get(str(record.get("run")), _Run(torn)))
         except RecursionError:
             yield Problem(i, "expected JSON, got brackets without end")
         except json.JSONDecodeError as error:
@@ -53,12 +53,30 @@ def read(text: str, name: str) -> Iterator[Row | Problem]:
             yield Problem(i, f"expected {error}")
 
 
+class _Run(NamedTuple):
+    """What a run's line says of all its records."""
+
+    source: tuple[tuple[str, str], ...]
+    library: str = ""
+    local: int = 0
+
+
+def _home(record: dict[str, Any]) -> tuple[str, int]:
+    """The library with its version, and the ranks if all are processes of one machine's CPUs."""
+    name, version = str(record.get("library", "")), str(record.get("library_version", ""))
+    text = f"{name}@{version.partition('+')[0]}" if version else name
+    ranks = record.get("n_ranks")
+    if name not in ("gloo", "mpi") or record.get("nodes") != 1 or not isinstance(ranks, int):
+        return text, 0
+    return text, ranks if ranks > 1 else 0
+
+
 def _several(record: dict[str, Any]) -> bool:
     """A single rank moves nothing: its time is the launch alone."""
     return isinstance(record["n_ranks"], int) and record["n_ranks"] > 1
 
 
-def _row(line: int, record: dict[str, Any], source: tuple[tuple[str, str], ...]) -> Row:
+def _row(line: int, record: dict[str, Any], run: _Run) -> Row:
     for key, known in (("operation", OPERATIONS), ("dtype", DTYPES), ("reduce_op", REDUCE_OPS)):
         if record[key] not in known:
             raise ValueError(f"{key}: one of {', '.join(known)}, got {str(record[key])[:40]!r}")
@@ -72,9 +90,10 @@ def _row(line: int, record: dict[str, Any], source: tuple[tuple[str, str], ...])
         None if record["root"] is None else _whole(record["root"]),
         in_place=record["in_place"] is True,
         wrong=None if record["wrong"] is None else _whole(record["wrong"]),
-        source=(*source, ("timing", str(record["timing"]))),
+        source=(*run.source, ("timing", str(record["timing"]))),
         samples=tuple(s for s in map(number, record["samples_s"]) if s),
-        ranks=None if ranks == tuple(range(len(ranks))) else ranks,
+        ranks=None if ranks == tuple(range(run.local or len(ranks))) else ranks,
+        library=run.library, local=run.local,
     )  # fmt: skip
 
 
