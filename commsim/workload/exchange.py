@@ -98,7 +98,9 @@ def sharded(
     forward: list[Sent] = []
     backward: list[Sent] = []
     alone = s.framework.gathers == 1  # else a matrix at a time, each waited for
-    gather, reduce = layout.overlap_param_gather and alone, layout.overlap_grad_reduce and alone
+    gather = layout.overlap_param_gather and alone
+    # A gather that is waited for comes after the reduction before it: one communicator, in order.
+    reduce = layout.overlap_grad_reduce and gather
     for i, unit in enumerate(units):
         gathers, reduces = of_unit(unit.share, s, layout)
         for sent, messages, work, end in (
