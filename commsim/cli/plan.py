@@ -2,47 +2,95 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from commsim.cli import _arguments as a
-from commsim.cli._output import print_json, print_section, print_table
+from commsim.cli import _plan_output as shown
+from commsim.cli._output import print_json
+from commsim.errors import PlanError, UnknownNameError
+from commsim.planning.comparison import compare
+from commsim.planning.emission import emit as emit_for
+from commsim.planning.emission import emitters
 from commsim.planning.engine import Engine
-from commsim.planning.plans import Plan, Plans
+from commsim.planning.plans import Plans
 from commsim.planning.plans import plan as find_plans
-from commsim.planning.reasons import explain as reasons_of
+from commsim.planning.reliability import (
+    GPU_MTBF,
+    RESTART,
+    Reliability,
+    checkpoint_duration,
+    reliability,
+)
+from commsim.planning.scaling import scaling
+from commsim.planning.sensitivity import Sensitivity, memory_sensitivity, sensitivities
 from commsim.planning.store import Store
-from commsim.units import format_time
+from commsim.topology.cluster import Cluster
+from commsim.units import parse_rate, parse_time
 from commsim.workload.load import load_model
 
-SHOWN = 10
+Text = Annotated[str | None, typer.Option()]
 
 
 def plan(
-    model: Annotated[str, typer.Option(help="A preset, a Hugging Face config.json, or a .toml.")],
-    cluster: Annotated[str, typer.Option(help="A preset or a cluster file.")],
-    global_batch: Annotated[int, typer.Option(help="Sequences of one step.")],
-    seq: Annotated[int, typer.Option("--seq", "--seq-len", help="Tokens of a sequence.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A preset, a config.json or a .toml of its keys.")
+    ],
+    cluster: Annotated[
+        list[str],
+        typer.Option("--cluster", "-c", help="A preset or file, NAME@NODES too. Repeatable."),
+    ],
+    global_batch: Annotated[int, typer.Option("--global-batch", help="Sequences of one step.")],
+    seq: Annotated[int, typer.Option("--seq", help="Tokens of a sequence.")],
     nodes: a.Nodes = None,
     settings: a.Settings = None,
     objective: Annotated[str, typer.Option(help="time, cost or memory.")] = "time",
     framework: Annotated[
         list[str] | None,
-        typer.Option(help="megatron (default), nemo, torchtitan, fsdp, deepspeed ... Repeatable."),
+        typer.Option(
+            help="megatron (default), nemo, torchtitan, fsdp, deepspeed, ddp. Repeatable."
+        ),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="bfloat16, float16, float32 or float8.")] = "bfloat16",
+    dtype: Annotated[str, typer.Option(help="bfloat16, float16, float32, float8.")] = "bfloat16",
     only: Annotated[
         list[str] | None,
         typer.Option(help="Hold a dimension to some values: tp=4,8. Repeatable."),
     ] = None,
-    top: Annotated[int, typer.Option(help="How many layouts to rank.")] = SHOWN,
-    explain: Annotated[bool, typer.Option(help="Why the best beats the second.")] = False,
+    top: Annotated[int, typer.Option(help="How many layouts to rank.")] = 10,
+    simulate: Annotated[
+        int, typer.Option(help="So many of the best played by the event engine too.")
+    ] = 0,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Why the best beats the next.")
+    ] = False,
+    emit: Annotated[
+        str | None, typer.Option(help=f"The best as configuration: {', '.join(emitters())}.")
+    ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="What each part of the hardware is worth.")
+    ] = False,
+    scale: Annotated[
+        str | None,
+        typer.Option("--scaling", help="On 1, 2, 4 ... nodes: strong (same batch) or weak."),
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Time of a checkpoint (60s): shows the goodput.")
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="Or the rate that storage takes one at: 100GB/s.")
+    ] = None,
+    mtbf: Annotated[
+        str | None, typer.Option(help="Mean time between failures of one GPU: 50000h.")
+    ] = None,
+    restart: Annotated[str | None, typer.Option(help="From a failure to computing: 10min.")] = None,
     engine: Annotated[
-        str, typer.Option(help="auto, serial, local (cores), dask://host:port or ray://host:port.")
+        str, typer.Option(help="auto, serial, local (cores), dask://host:port, ray://host:port.")
     ] = "auto",
     jobs: Annotated[int | None, typer.Option(help="Processes of the local engine.")] = None,
     results: Annotated[
@@ -51,124 +99,141 @@ def plan(
     profile: a.ProfilePath = None,
     json: a.Json = False,
 ) -> None:
-    """The best layouts of a model on a cluster, with what each takes, needs and costs.
+    """The best layouts of a model on a cluster; on several, which of them is best.
 
     Example: commsim plan --model llama3-70b --cluster dgx-h100 --nodes 16 --global-batch 512
-    --seq 8192
+    --seq 8192 --explain
 
-    Exit codes: 0 ok, 2 bad input or a cluster too small for the model.
+    Exit codes: 0 ok, 2 bad input, or a cluster too small for the model.
     """
-    machines = a.read_cluster(cluster, nodes=nodes, settings=settings)
-    found = find_plans(
-        load_model(model), machines, global_batch=global_batch, seq_len=seq,
-        objective=objective, framework=tuple(framework or ("megatron",)), dtype=dtype,
-        only=read_only(only), top=top, profile=profile,
-        engine=Engine(where=engine, jobs=jobs, store=None if results is None else Store(results)),
-        progress=_progress,
-    )  # fmt: skip
-    if json:
-        print_json(found.to_dict() | ({"explanation": explanation(found)} if explain else {}))
+    if emit is not None and emit not in emitters():
+        raise UnknownNameError("framework to emit for", emit, emitters())
+    machines = [read_machines(text, nodes, settings) for text in cluster]
+    subject = load_model(model)
+    named = tuple(framework or (("megatron",) if emit is None else (emit,)))
+    runner = Engine(where=engine, jobs=jobs, store=None if results is None else Store(results))
+    held = read_only(only)
+
+    def plan_on(where: Cluster, batch: int = global_batch, most: int = 1, play: int = 0) -> Plans:
+        return find_plans(
+            subject, where, global_batch=batch, seq_len=seq, objective=objective,
+            framework=named, dtype=dtype, only=held, top=most, simulate=play, profile=profile,
+            engine=runner, progress=_progress,
+        )  # fmt: skip
+
+    if len(machines) > 1:
+        _several(machines, plan_on, objective, json)
         return
-    show(found)
+    found = plan_on(machines[0], most=top, play=simulate)
+    extra: dict[str, Any] = {}
     if explain:
-        print_section("why the best beats the second", explanation(found))
+        extra["explanation"] = shown.explanation(found)
+    if sensitivity:
+        extra["sensitivity"] = worth(found, plan_on, profile)
+    if scale is not None:
+        extra["scaling"] = scaled(found.cluster, plan_on, global_batch, scale)
+    if checkpoint or storage or mtbf or restart:
+        extra["reliability"] = failures(found, checkpoint, storage, mtbf, restart)
+    if emit is not None:
+        extra["emitted"] = emit_for(emit, found.best.layout, subject, found.cluster)
+    if json:
+        print_json(found.to_dict() | shown.plain(extra))
+        return
+    shown.show(found)
+    shown.show_extra(found, extra)
+
+
+def read_machines(text: str, nodes: int | None, settings: Sequence[str] | None) -> Cluster:
+    """The cluster of `dgx-h100`, `dgx-h100@16`, or of a file."""
+    match = re.fullmatch(r"(.+)@(\d+)", text)
+    if match:
+        return a.read_cluster(match[1], nodes=int(match[2]), settings=settings)
+    return a.read_cluster(text, nodes=nodes, settings=settings)
 
 
 def read_only(texts: Sequence[str] | None) -> dict[str, tuple[Any, ...]]:
-    """Dimensions and their values, of tp=4,8."""
+    """Dimensions and their values, of tp=4,8; hsdp=None stands for no group."""
     pairs = a.read_pairs("--only", "tp=4,8", texts)
     return {
-        name: tuple(_value(piece) for piece in text.split(",") if piece.strip())
+        name: tuple(
+            None if piece.strip() == "None" else a.read_value(piece.strip())
+            for piece in text.split(",")
+            if piece.strip()
+        )
         for name, text in pairs.items()
     }
 
 
-def _value(text: str) -> Any:
-    plain = text.strip()
-    return None if plain.lower() == "none" and plain != "none" else a.read_value(plain)
+def worth(
+    plans: Plans, plan_on: Callable[[Cluster], Plans], profile: Path | None
+) -> list[Sensitivity]:
+    """What each part is worth, memory by planning anew."""
+    constants = a.read_profile(profile)
+
+    def best(where: Cluster) -> float:
+        try:
+            return plan_on(where).best.duration
+        except PlanError:
+            return math.inf
+
+    found = list(sensitivities(plans.model, plans.cluster, plans.best.layout, constants))
+    return [*found, memory_sensitivity(plans.cluster, plans.best.step, best)]
 
 
-def explanation(plans: Plans) -> list[str]:
-    """Why the first is before the second, a line each."""
-    if len(plans) < 2:
-        return ["there is no second"]
-    return list(reasons_of(plans[0], plans[1]))
+def scaled(
+    where: Cluster, plan_on: Callable[..., Plans], global_batch: int, kind: str
+) -> tuple[Any, ...]:
+    """The best on 1, 2, 4 ... nodes: with the same batch, or with the same for each node."""
+    if kind not in ("strong", "weak"):
+        raise PlanError(f"--scaling: expected strong or weak, got {kind!r}")
+
+    def on(changed: Cluster) -> Plans:
+        batch = global_batch
+        if kind == "weak":
+            batch = max(1, global_batch * changed.nodes // where.nodes)
+        return plan_on(changed, batch)
+
+    return scaling(where, on)
 
 
-def show(plans: Plans) -> None:
-    """The table, the front, what was left out."""
-    print(
-        f"{plans.model.name} on {plans.cluster.name}, {plans.cluster.n_ranks:,} GPUs: "
-        f"{plans.searched:,} layouts searched, {plans.timed:,} timed"
-    )
-    price = plans.best.price
-    columns = (
-        ">", "layout", ">step", ">80 %", ">MFU", ">free", ">exposed", "bottleneck", *(
-            (">USD/10^12 tokens",) if price else ()
-        ),
-    )  # fmt: skip
-    print_table(f"the best by {plans.objective}", columns, [_row(plan) for plan in plans])
-    if sum(plan.tie for plan in plans) > 1:
-        print(f"  ~ a tie: {_percent(0.05)} or less behind the best, which predictions cannot tell")
-    print_table(
-        "not beaten in both time and memory", (">step", ">free", "layout"),
-        [(format_time(p.duration), _gib(p.headroom), layout_text(p)) for p in plans.front[:SHOWN]],
-    )  # fmt: skip
-    print_section("left out", [f"{r.count:>9,} {r.of} {r.reason}" for r in plans.rejected])
-    if price:
-        dated = f", {price.date}" if price.date else ""
-        print_section(
-            "price", [f"{price.usd_per_gpu_hour} USD per GPU-hour: {price.source}{dated}"]
+def failures(
+    plans: Plans,
+    checkpoint: str | None,
+    storage: str | None,
+    mtbf: str | None,
+    restart: str | None,
+) -> Reliability:
+    """What failures leave of the time."""
+    if checkpoint is None and storage is None:
+        raise PlanError(
+            "--checkpoint: what does one take? Give its time (--checkpoint 60s) or what storage "
+            "takes (--storage 100GB/s)"
         )
-    print_section("notes", plans.notes)
-
-
-def _row(plan: Plan) -> tuple[str, ...]:
-    low, high = plan.step.interval
-    exposed = sum(plan.step.exposed.values())
-    kinds = ", ".join(
-        f"{kind} {_percent(part / plan.duration)}"
-        for kind, part in plan.step.exposed.items()
-        if part > 0.005 * plan.duration
+    took = (
+        parse_time(checkpoint)
+        if checkpoint is not None
+        else checkpoint_duration(plans.model, parse_rate(storage or ""))
     )
-    name, share = plan.bottleneck
-    cost = plan.cost_per_trillion_tokens
-    return (
-        f"{plan.place}{'~' if plan.tie and plan.place > 1 else ' '}",
-        layout_text(plan), format_time(plan.duration),
-        f"{format_time(low)} .. {format_time(high)}", _percent(plan.step.mfu), _gib(plan.headroom),
-        f"{_percent(exposed / plan.duration)}{f' ({kinds})' if kinds else ''}",
-        f"{name} {_percent(share)}", *(() if cost is None else (f"{cost:,.0f}",)),
+    return reliability(
+        plans.cluster.n_ranks, took,
+        restart=RESTART if restart is None else parse_time(restart),
+        gpu_mtbf=GPU_MTBF if mtbf is None else parse_time(mtbf),
     )  # fmt: skip
 
 
-def layout_text(plan: Plan) -> str:
-    """`tp8 pp4 dp32 mb1 ...`: what differs from the plainest layout."""
-    one = plan.layout
-    parts = [f"tp{one.tp}", f"pp{one.pp}", f"dp{one.dp}"]
-    parts += [f"cp{one.cp}"] * (one.cp > 1) + [f"ep{one.ep}"] * (one.ep > 1)
-    parts += [f"etp{one.etp}"] * (one.etp is not None) + [f"mb{one.micro_batch}"]
-    parts += [f"v{one.interleave}"] * (one.interleave > 1)
-    parts += [one.schedule] * (one.schedule != "1f1b")
-    parts += [f"zero{one.zero_stage}"] + [f"hsdp{one.hsdp}"] * (one.hsdp is not None)
-    parts += [f"recompute:{one.recompute}"] * (one.recompute != "none")
-    parts += ["tp-overlap"] * one.tp_comm_overlap
-    parts += ["no-grad-overlap"] * (not one.overlap_grad_reduce and one.dp > 1)
-    parts += ["pp-before-dp"] * (one.order == "tp-cp-ep-pp-dp")
-    return " ".join(parts)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _gib(nbytes: float) -> str:
-    return f"{nbytes / 2**30:.1f} GiB"
+def _several(
+    machines: Sequence[Cluster], plan_on: Callable[[Cluster], Plans], objective: str, json: bool
+) -> None:
+    offers = compare(machines, plan_on, objective)
+    if json:
+        print_json({"objective": objective, "offers": [offer.to_dict() for offer in offers]})
+    else:
+        shown.show_offers(offers, objective)
+    if all(offer.plan is None for offer in offers):
+        raise PlanError("\n".join(offer.why for offer in offers))
 
 
 def _progress(what: str, done: int, of: int) -> None:
     if sys.stderr.isatty():
         words = {"memory": "batches surveyed", "time": "layouts timed"}
-        print(f"\r{done:,} of {of:,} {words[what]} ", end="", file=sys.stderr)
-        if done == of:
-            print(file=sys.stderr)
+        print(f"\r\033[K{done:,} of {of:,} {words[what]}", end="\r", file=sys.stderr)

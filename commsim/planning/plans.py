@@ -13,12 +13,22 @@ from commsim.planning.engine import Engine
 from commsim.planning.least import least_nodes
 from commsim.planning.prices import Price, cost, price_of
 from commsim.planning.reasons import Rejection, rejections
-from commsim.planning.search import Candidate, Found, Progress, search
+from commsim.planning.search import (
+    Candidate,
+    Found,
+    Progress,
+    front_of,
+    memory_first,
+    search,
+    time_first,
+)
 from commsim.planning.space import Space
+from commsim.planning.survey import Question, lacking, play
 from commsim.topology.cluster import Cluster
-from commsim.units import Seconds
+from commsim.units import Seconds, format_time
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
+from commsim.workload.rules import problems
 from commsim.workload.step import StepPrediction, predict_step, shipped
 
 OBJECTIVES = ("time", "cost", "memory")
@@ -33,7 +43,8 @@ class Plan:
     """One layout and what it would do.
 
     place: 1 is the best. tie: is it no worse than the best by more than predictions can tell?
-    inside: does the best one's 80 % interval hold its duration? price: None where unknown.
+    inside: does the best one's 80 % interval hold its duration? simulated: s of the step played by
+    the event engine, where that was asked for. price: None where unknown.
     """
 
     place: int
@@ -41,6 +52,7 @@ class Plan:
     step: StepPrediction
     tie: bool
     inside: bool
+    simulated: Seconds | None = None
     price: Price | None = None
 
     @property
@@ -75,6 +87,7 @@ class Plan:
             "place": self.place, "tie": self.tie, "inside_interval_of_best": self.inside,
             "bottleneck": bottleneck, "bottleneck_share": share,
             "headroom_bytes": self.headroom,
+            "simulated_s": self.simulated,
             "usd_per_trillion_tokens": self.cost_per_trillion_tokens,
             **{key: found[key] for key in (
                 "layout", "duration_s", "interval_s", "tokens_per_s_per_gpu", "mfu", "exposed_s",
@@ -113,6 +126,25 @@ class Plans(Sequence[Plan]):
         """The first."""
         return self.plans[0]
 
+    def why(self, layout: Layout) -> str:
+        """Why a layout is not the best, one line: a rule, memory, or time."""
+        broken = problems(layout, self.model, self.cluster)
+        if broken:
+            return broken[0]
+        step = predict_step(self.model, self.cluster, layout, self.best.step.profile)
+        took = step.memory
+        if not took.fits:
+            return (
+                f"does not fit: {lacking(took)} take most, {-took.headroom / 2**30:.1f} GiB are "
+                f"missing on rank {took.worst.rank}"
+            )
+        best = self.best.duration
+        return (
+            f"{format_time(step.duration)} a step against {format_time(best)} of the best "
+            f"({100 * (step.duration / best - 1):+.1f} %), {took.headroom / 2**30:.1f} GiB free "
+            f"against {self.best.headroom / 2**30:.1f} GiB"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain figures for JSON, keys with their unit."""
         price = self.best.price
@@ -148,6 +180,7 @@ def plan(
     dtype: str = "bfloat16",
     only: Mapping[str, Sequence[Any]] | None = None,
     top: int = 20,
+    simulate: int = 0,
     profile: Profile | str | Path | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
@@ -157,8 +190,9 @@ def plan(
     Every layout that a framework can be told is looked at (space.py); memory decides first, then a
     bound on time that no optimum can fail (bound.py), then the step itself. objective: "time",
     "memory" (the most left on the worst GPU), or "cost" (on one cluster the same order as time).
-    only: dimensions held to some values, `{"tp": (4, 8)}`. Raises PlanError where nothing fits,
-    naming the least number of GPUs that would do.
+    only: dimensions held to some values, `{"tp": (4, 8)}`. simulate: so many of the best are
+    played by the event engine too, and ranked among themselves by what it says. Raises PlanError
+    where nothing fits, naming the least number of GPUs that would do.
 
     >>> from commsim.topology.load import load_cluster
     >>> from commsim.workload.load import load_model
@@ -169,8 +203,10 @@ def plan(
     """
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
-    if top < 1:
-        raise PlanError(f"plan: top: expected 1 or more, got {top}")
+    if top < 1 or simulate < 0:
+        raise PlanError(
+            f"plan: expected top of 1 or more and simulate of 0 or more, got {top} and {simulate}"
+        )
     if profile is None:
         profile = shipped()
     elif not isinstance(profile, Profile):
@@ -184,38 +220,51 @@ def plan(
         )
         for name in names
     ]  # fmt: skip
+    engine = engine or Engine()
     founds = [
         search(
-            space, profile, engine or Engine(),
+            space, profile, engine,
             objective="memory" if objective == "memory" else "time", top=top, progress=progress,
         )
         for space in spaces
     ]  # fmt: skip
     if not any(found.best for found in founds):
         raise _nothing(spaces, founds)
-    return _ranked(model, cluster, objective, founds, profile, top)
+    by_memory = objective == "memory"
+    best = sorted(
+        (c for found in founds for c in found.best), key=memory_first if by_memory else time_first
+    )[:top]
+    played = _played(spaces, best[:simulate], profile, engine)
+    if played and not by_memory:
+        best[: len(played)] = sorted(best[: len(played)], key=lambda c: played[c.layout])
+    return _ranked(spaces[0], objective, founds, best, played, profile)
+
+
+def _played(
+    spaces: Sequence[Space], best: Sequence[Candidate], profile: Profile, engine: Engine
+) -> dict[Layout, Seconds]:
+    """What the event engine says of some layouts, s."""
+    found: dict[Layout, Seconds] = {}
+    for space in spaces:
+        mine = [c.layout for c in best if c.layout.framework == space.framework]
+        results = engine.run(play, Question.of(space, profile), [[one] for one in mine], None)
+        found |= {layout: durations[0] for layout, durations in zip(mine, results, strict=True)}
+    return found
 
 
 def _ranked(
-    model: Model, cluster: Cluster, objective: str, founds: Sequence[Found], profile: Profile,
-    top: int,
+    space: Space, objective: str, founds: Sequence[Found], best: Sequence[Candidate],
+    played: Mapping[Layout, Seconds], profile: Profile,
 ) -> Plans:  # fmt: skip
-    def order(c: Candidate) -> tuple[float, float]:
-        pair = (c.duration, c.needed)
-        return pair[::-1] if objective == "memory" else pair
-
-    best = sorted((c for found in founds for c in found.best), key=order)[:top]
-    front: list[Candidate] = []
-    for c in sorted((c for found in founds for c in found.front), key=lambda c: c.duration):
-        if not front or c.needed < front[-1].needed:
-            front.append(c)
+    model, cluster = space.model, space.cluster
+    front = front_of([c for found in founds for c in found.front])
     price = price_of(cluster)
     first = predict_step(model, cluster, best[0].layout, profile)
 
     def plan_of(place: int, c: Candidate) -> Plan:
         step = predict_step(model, cluster, c.layout, profile)
         return Plan(
-            place=place, layout=c.layout, step=step, price=price,
+            place=place, layout=c.layout, step=step, price=price, simulated=played.get(c.layout),
             tie=step.duration <= first.duration * (1 + TIE),
             inside=first.interval[0] <= step.duration <= first.interval[1],
         )  # fmt: skip

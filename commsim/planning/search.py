@@ -95,11 +95,11 @@ def search(
         )
         for known, layout, one in timed
     ]  # fmt: skip
-    order = _memory_first if objective == "memory" else _time_first
+    order = memory_first if objective == "memory" else time_first
     candidates.sort(key=order)
     best = tuple(candidates[:top])
     return Found(
-        best=best, front=_front(candidates), broken=broken, lacking=lacking,
+        best=best, front=front_of(candidates), broken=broken, lacking=lacking,
         fits=len(fits),
         timed=len(timed), searched=searched,
     )  # fmt: skip
@@ -118,11 +118,13 @@ def _by_memory(known: tuple[Surveyed, Layout]) -> tuple[float, Seconds]:
     return known[0].needed, known[0].bound
 
 
-def _time_first(c: Candidate) -> tuple[Seconds, float]:
+def time_first(c: Candidate) -> tuple[Seconds, float]:
+    """The order by time."""
     return c.duration, c.needed
 
 
-def _memory_first(c: Candidate) -> tuple[float, Seconds]:
+def memory_first(c: Candidate) -> tuple[float, Seconds]:
+    """The order by memory."""
     return c.needed, c.duration
 
 
@@ -190,7 +192,7 @@ class Front:
         return True
 
 
-def _front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def front_of(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Those that no other beats in both, the fastest first."""
     front = Front()
-    return tuple(c for c in sorted(candidates, key=_time_first) if front.add(c.duration, c.needed))
+    return tuple(c for c in sorted(candidates, key=time_first) if front.add(c.duration, c.needed))

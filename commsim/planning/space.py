@@ -215,7 +215,7 @@ def _pipelines(one: Layout, space: Space) -> Iterator[Layout]:
         most = (layers + 2 + space.model.mtp) // pp
         chunks += [n for n in range(2, most + 1) if layers % (n * pp) == 0 or not n & (n - 1)]
         if not may_be_uneven(one, space.model):
-            chunks = list(range(1, most + 1))
+            chunks = list(range(1, max(1, most) + 1))
     for schedule in space.held("schedule", space.able.schedules):
         for count in space.held("interleave", chunks):
             if count == 1 or schedule == "1f1b":

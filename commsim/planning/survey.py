@@ -20,6 +20,7 @@ from commsim.planning.space import Space, variants
 from commsim.units import Seconds
 from commsim.workload.layout import Layout
 from commsim.workload.memory import Memory, memory
+from commsim.workload.simulated_step import simulate_step
 from commsim.workload.step import step_with
 from commsim.workload.trust import tags_of
 
@@ -111,8 +112,18 @@ def time(question: Question, listed: Sequence[Layout]) -> list[Timed]:
     return found
 
 
+def play(question: Question, listed: Sequence[Layout]) -> list[Seconds]:
+    """The step of every layout, s, played task by task by the event engine."""
+    space, _ = _opened(question)
+    _, profile = pickle.loads(question.pickled)
+    return [
+        simulate_step(space.model, space.cluster, layout, profile).duration for layout in listed
+    ]
+
+
 READ: dict[Any, Callable[[Any], Any]] = {
     survey: lambda rows: [[Surveyed(*one) for one in row] for row in rows],
     time: lambda row: [Timed(*one) for one in row],
+    play: list,
 }
 """From the plain lists of a file to the results of a function."""
