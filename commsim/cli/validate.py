@@ -49,7 +49,7 @@ def validate(
 
     Example: commsim validate logs/ --cluster dgx-h100 --nodes 4 --tolerance 10%
 
-    Exit codes: 0 ok, 1 the median error of all points is larger than --tolerance, 2 bad input.
+    Exit codes: 0 ok, 2 bad input, 1 the median error of all points is larger than --tolerance.
     """
     most = None if tolerance is None else read_share("--tolerance", tolerance)
     if plot is not None:
