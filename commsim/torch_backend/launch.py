@@ -33,6 +33,7 @@ from commsim.torch_backend.records import Group
 from commsim.torch_backend.run import Run
 from commsim.torch_backend.store import SharedStore
 from commsim.torch_backend.where import raised_at
+from commsim.torch_backend.work import eagerly
 from commsim.torch_backend.world import Rank, World
 from commsim.units import Bytes, Seconds
 
@@ -207,6 +208,7 @@ def _torch(world: World) -> Iterator[None]:
         (torch.cpu, "current_stream", streams.current_stream),
         (torch.cpu, "synchronize", streams.synchronize),
         (torch.multiprocessing, "spawn", _spawn),
+        *((where, name, eagerly(getattr(where, name))) for where, name in private.WAITING_IN_CPP),
         (dist, "monitored_barrier", _monitored_barrier),
         (dist.distributed_c10d, "monitored_barrier", _monitored_barrier),
     )

@@ -46,6 +46,9 @@ READING_DATA = (
     (ddp, "_verify_param_shape_across_processes"),
     (ddp, "_sync_module_states"),
 )
+# They start buckets in C++ and wait for them there before they return: in a static graph's first
+# step, and for a rank that has joined early.
+WAITING_IN_CPP = ((Reducer, "_delay_all_reduce"), (Reducer, "_run_comm_hook"))
 BUCKETS = (dist, "_compute_bucket_assignment_by_size")
 BEFORE_BUCKETS = (ddp.DistributedDataParallel, "_ddp_init_helper")
 CONVERT = (torch.nn.Module, "_apply")

@@ -135,7 +135,13 @@ def test_names_of_ops_and_their_aliases() -> None:
 
 @pytest.mark.parametrize(
     ("where", "name"),
-    [*private.READING_DATA, private.BUCKETS, private.BEFORE_BUCKETS, private.CONVERT],
+    [
+        *private.READING_DATA,
+        private.BUCKETS,
+        private.BEFORE_BUCKETS,
+        private.CONVERT,
+        *private.WAITING_IN_CPP,
+    ],
 )
 def test_what_shape_mode_replaces_is_there(where: Any, name: str) -> None:
     assert callable(getattr(where, name))
