@@ -29,9 +29,8 @@ from commsim.topology.node import NodeTopology
 from commsim.units import format_size
 
 WELL = 0.6
-"""Probability before any measurement that a machine is healthy: who asks has a reason. Of 560
-published healthy logs, each without its own platform, 22, 13 and 5 are called sick at 0.5, 0.6 and
-0.8."""
+"""Probability before any measurement that a machine is healthy: an assumption; who asks has a
+reason."""
 VISIBLE = 0.02
 """ln of a duration by which a fault must change some point to be told from health."""
 MATERIAL = 0.1
@@ -85,9 +84,10 @@ def diagnose(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Curve:
-    """Points of one operation and group, by size."""
+    """Points of one operation and group, by size; doubts: where the model is out of its depth."""
 
     points: tuple[Compared, ...]
+    doubts: tuple[str, ...]
     measured: Array
     expected: Array
     octaves: Array
@@ -117,11 +117,12 @@ def _curves(found: Sequence[Measurement], setup: Setup) -> tuple[_Curve, ...]:
 
 
 def _curve(group: dict[Collective, list[Measurement]], setup: Setup) -> _Curve:
-    points = []
+    points, doubts = [], dict[str, None]()
     for collective in sorted(group, key=lambda c: c.nbytes):
         repeats = group[collective]
         outside = [m.duration for m in repeats if not m.in_place]
         p = predict(collective, setup.cluster, setup.library, setup.profile)
+        doubts.update(dict.fromkeys(p.cost.extrapolated))
         low, high = p.interval
         points.append(
             Compared(
@@ -131,6 +132,7 @@ def _curve(group: dict[Collective, list[Measurement]], setup: Setup) -> _Curve:
         )  # fmt: skip
     return _Curve(
         points=tuple(points),
+        doubts=tuple(doubts),
         measured=np.array([p.measured for p in points]),
         expected=np.array([p.expected for p in points]),
         octaves=np.log2([max(p.collective.nbytes, 1) for p in points]),
@@ -157,6 +159,7 @@ class _Examination:
         well = self.explained(healthy(self.setup))
         assert well is not None  # the curves were predicted so already
         points = tuple(point for curve in self.curves for point in curve.points)
+        doubts = dict.fromkeys(doubt for curve in self.curves for doubt in curve.doubts)
         weights: dict[Fault, float] = {}
         best: dict[Fault, _Explained] = {}
         clues: dict[Fault, tuple[Clue, ...]] = {}
@@ -200,7 +203,7 @@ class _Examination:
             ),
             points=points,
             untold=tuple(untold),
-            notes=(*self.setup.cluster.notes, *self.notes),
+            notes=(*self.setup.cluster.notes, *self.notes, *doubts),
         )  # fmt: skip
 
     def explained(self, variant: Variant) -> _Explained | None:

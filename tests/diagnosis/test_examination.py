@@ -216,6 +216,28 @@ def test_gloo_has_slow_networks_too() -> None:
     assert not {"forced_protocol", "nvls_off", "no_p2p"} & set(causes(findings))
 
 
+def test_other_hardware_than_was_fitted_is_a_doubt() -> None:
+    machine = load_cluster("rtx-pro-6000x8")
+    notes = diagnose(curve(machine), machine).notes
+    assert any("no measurement of" in note for note in notes)
+
+
+def test_ranks_that_the_cluster_does_not_have_are_refused() -> None:
+    asked = commsim.Collective("all_reduce", nbytes=1 << 20)
+    many = Measurement(asked, duration=1e-3, n_ranks=16)
+    with pytest.raises(DiagnosisError, match=r"expected 8 ranks.* got 16; state the nodes"):
+        diagnose([many], load_cluster("dgx-a100"))
+
+
+def test_in_place_times_count_only_where_there_are_no_others() -> None:
+    machine = load_cluster("dgx-a100")
+    asked = commsim.Collective("all_reduce", nbytes=1 << 20)
+    out = Measurement(asked, duration=2e-4, cluster=machine)
+    inside = Measurement(asked, duration=9e-4, cluster=machine, in_place=True)
+    assert diagnose([out, inside], machine).points[0].measured == 2e-4
+    assert diagnose([inside], machine).points[0].measured == 9e-4
+
+
 def test_nothing_to_compare_is_refused() -> None:
     with pytest.raises(DiagnosisError, match="expected one at least, got none"):
         diagnose([], load_cluster("dgx-h100"))

@@ -41,9 +41,9 @@ def variants(setup: Setup) -> Iterator[Variant]:
             profile = with_constant(profile, "socket", speed)
         for carrying, kept, most, share in ports:
             port = f"{kept} port{'s' * (kept > 1)} of {format_rate(most)}"
-            late = f" and {hops:g} times the latency" if hops > 1 else ""
+            late = f", {hops:g} times the latency" if hops > 1 else ""
             yield Variant(
-                detail=f"sockets over {port}, at {speed:g} times the usual speed{late}",
+                detail=f"sockets over {port}, {speed:g} times as fast as usual{late}",
                 share=share * part, cluster=carrying, library=setup.library, profile=profile,
                 hops=hops,
             )  # fmt: skip
