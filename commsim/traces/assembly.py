@@ -7,15 +7,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from commsim.traces.recording import COMMUNICATION, ISSUE, WAIT, Call, Event
+from commsim.traces.stream_waits import EXACT, StreamWait, with_waits
 from commsim.units import Seconds
 
-EXACT = 2e-9  # s: profilers write whole ns
 SYNCHRONIZING = (
     "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy",
     "cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "hipDeviceSynchronize",
     "hipStreamSynchronize", "hipEventSynchronize", "hipMemcpy", "hipMemcpyWithStream",
 )  # fmt: skip
 """Calls that return when the GPU is done (CUDA and HIP runtime and driver APIs)."""
+
+
+STREAM_WAIT = ("cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent")
+
+
+def makes_a_stream_wait(name: str) -> bool:
+    """Whether a call of the runtime makes a stream wait for an event."""
+    return name.startswith(STREAM_WAIT)
 
 
 def synchronizes(name: str) -> bool:
@@ -38,11 +46,14 @@ class Work:
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What was seen: work on the GPU, launches by correlation (thread, s), waits of threads."""
+    """What was seen: work on the GPU, launches by correlation (thread, s), waits of threads and of
+    streams. by_order: how many waits of streams were found by the order of operations."""
 
     work: list[Work] = field(default_factory=list)
     launches: dict[int, tuple[str, Seconds]] = field(default_factory=dict)
     waits: list[tuple[str, Seconds, Seconds]] = field(default_factory=list)
+    stream_waits: list[StreamWait] = field(default_factory=list)
+    by_order: int = 0
 
     def events(self) -> tuple[Event, ...]:
         """All of it in the order of issue: a moment for each launch, then what it launched."""
@@ -71,10 +82,12 @@ class Seen:
             rows.append((start, 0, waiting, None))
         rows.sort(key=lambda row: row[:2])
         place = {c: i for i, (_, device, _, c) in enumerate(rows) if c is not None and not device}
-        return without_overlaps(
+        cut = without_overlaps(
             replace(event, issuer=place[c]) if device and c is not None else event
             for _, device, event, c in rows
         )
+        events, self.by_order = with_waits(cut, self.stream_waits)
+        return events
 
 
 def in_lanes(work: Iterable[Work]) -> list[Work]:

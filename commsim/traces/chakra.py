@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from commsim.traces import chakra_step
+from commsim.traces import chakra_nodes, chakra_step
 from commsim.traces.events import LOCAL, RECEIVE, SEND, Event, events
 from commsim.traces.recording import Recording, RecordingReader, Watch
 from commsim.traces.replay import Replay
@@ -51,7 +51,7 @@ class Chakra(TraceWriter, StepWriter, RecordingReader):
     def recordings(
         self, path: str | os.PathLike[str], watch: Watch | None = None
     ) -> tuple[Recording, ...]:
-        return (chakra_step.read(path, watch),)
+        return (chakra_nodes.read(path, watch),)
 
 
 def documents(trace: Trace) -> list[dict[str, Any]]:

@@ -17,31 +17,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from commsim.errors import SpecError
-from commsim.traces import call_names as names
 from commsim.traces import json_stream, metadata
-from commsim.traces.assembly import Seen, Work, numbered, synchronizes
+from commsim.traces.assembly import numbered
 from commsim.traces.host_ops import HostOps
-from commsim.traces.kernel_calls import KernelCalls
+from commsim.traces.kineto_gpu import DEVICE, RUNTIME, SYNC, Gpus
 from commsim.traces.recording import (
     COMMUNICATION,
-    COMPUTE,
-    COPY,
     Event,
     Group,
     Recording,
     RecordingReader,
     Watch,
-)  # fmt: skip
+)
 from commsim.units import Seconds
 
 EXPECTED = "a PyTorch profiler trace (a JSON object with traceEvents)"
-DEVICE = {
-    "kernel": COMPUTE, "gpu_memcpy": COPY, "gpu_memset": COPY, "Kernel": COMPUTE, "Memcpy": COPY,
-    "Memset": COPY,
-}  # fmt: skip
-RUNTIME = frozenset({"cuda_runtime", "cuda_driver", "privateuse1_runtime", "Runtime"})
 HOST = frozenset({"cpu_op", "user_annotation", "Operator"})
-KNOWN = RUNTIME | HOST | DEVICE.keys()
+KNOWN = RUNTIME | HOST | DEVICE.keys() | {SYNC}
 HINTS = re.compile(r"DistributedDataParallel|FSDP|FullyShardedDataParallel|DeepSpeed|Pipeline")
 STEP = "ProfilerStep#"
 RANK = re.compile(r"^rank (\d+)")
@@ -80,13 +72,9 @@ class _Reading:
     top: dict[str, Any] = field(default_factory=dict)
     count: int = 0
     first: float | None = None
-    device: dict[object, list[Work]] = field(default_factory=dict)  # by process
-    process_of: dict[int, object] = field(default_factory=dict)  # by identity of work
-    calls: KernelCalls = field(default_factory=KernelCalls)
+    gpus: Gpus = field(default_factory=Gpus)
     host: dict[object, HostOps] = field(default_factory=dict)
     processes: dict[object, str] = field(default_factory=dict)
-    launches: dict[int, tuple[str, Seconds]] = field(default_factory=dict)
-    waits: list[tuple[str, Seconds, Seconds]] = field(default_factory=list)
     steps: list[tuple[Seconds, Seconds]] = field(default_factory=list)
     hints: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
@@ -122,39 +110,20 @@ class _Reading:
             self.first = start
         begin, end = (_seconds(time, self.first) for time in (start, start + duration))
         if category in DEVICE:
-            self._work(name, DEVICE[category], process, thread, begin, end, arguments)
+            self.gpus.ran(category, name, (process, thread), begin, end, arguments)
         elif category in RUNTIME:
-            correlation = metadata.number(arguments.get("correlation"))
-            where = f"thread {thread}"
-            if correlation is not None:
-                self.launches[correlation] = where, begin
-            if synchronizes(name):
-                self.waits.append((where, begin, end))
+            self.gpus.called(name, f"thread {thread}", begin, end, arguments)
+        elif category == SYNC:
+            self.gpus.synchronized(name, arguments)
         else:
             self._host(name, category, process, thread, begin, end, arguments)
-
-    def _work(
-        self, name: str, kind: str, process: object, thread: object, begin: Seconds, end: Seconds,
-        arguments: dict[str, Any],
-    ) -> None:  # fmt: skip
-        if metadata.NAME in arguments or names.is_communication(name):
-            kind = COMMUNICATION
-        work = Work(
-            name=sys.intern(name), kind=kind, start=begin, end=end,
-            stream=sys.intern(f"stream {arguments.get('stream', thread)}"),
-            correlation=metadata.number(arguments.get("correlation")),
-        )  # fmt: skip
-        self.device.setdefault(process, []).append(work)
-        if kind == COMMUNICATION:
-            self.calls.ran(work, arguments)
-            self.process_of[id(work)] = process
 
     def _host(
         self, name: str, category: str, process: object, thread: object, begin: Seconds,
         end: Seconds, arguments: dict[str, Any],
     ) -> None:  # fmt: skip
         if name == "record_param_comms" and metadata.NAME in arguments:
-            self.calls.ask(f"thread {thread}", begin, arguments)
+            self.gpus.calls.ask(f"thread {thread}", begin, arguments)
         elif name.startswith(STEP):
             self.steps.append((begin, end))
         elif (hint := HINTS.search(name)) is not None:
@@ -188,44 +157,35 @@ class _Reading:
         """One per rank."""
         if self.problems:
             raise SpecError(self.problems)
-        if not self.device and not self.host:
+        if not self.gpus.work and not self.host:
             raise SpecError(
                 [f"{self.path}: {self.count} trace events, none of them a kernel or an op; expected"
                  f" {EXPECTED}, recorded with activities CPU or CUDA"]
             )  # fmt: skip
         known = self._distributed()
-        for work, other in self.calls.put_together(self.launches):
-            self.device[self.process_of[id(work)]].append(other)
+        self.gpus.name_calls()
+        device = self.gpus.work
         ranks = {
             process: int(match[1])
             for process, said in self.processes.items()
-            if process in self.device and (match := RANK.match(said))
+            if process in device and (match := RANK.match(said))
         }
         if ranks and (len(ranks) > 1 or "rank" not in known):
             return tuple(
-                self._recording(self._device_events([process]), rank, known)
+                self._recording(self.gpus.events([process]), rank, known)
                 for process, rank in sorted(ranks.items(), key=lambda item: item[1])
             )
         notes: tuple[str, ...] = ()
-        if self.device:
-            events = self._device_events(list(self.device))
+        if device:
+            events = self.gpus.events(list(device))
         else:
             events, notes = self._host_events(known)
         rank, said = self._rank(known)
         return (self._recording(events, rank, known, (*notes, *said)),)
 
-    def _device_events(self, processes: list[object]) -> tuple[Event, ...]:
-        seen = Seen(launches=self.launches, waits=self.waits)
-        for process in processes:
-            for work in self.device[process]:
-                if len(processes) > 1:
-                    work.stream = f"device {process} {work.stream}"
-                seen.work.append(work)
-        return numbered(seen.events())
-
     def _host_events(self, known: dict[str, Any]) -> tuple[tuple[Event, ...], tuple[str, ...]]:
         ops = max(self.host.values(), key=lambda ops: len(ops.ops))
-        groups = list(self.calls.groups.values())
+        groups = list(self.gpus.calls.groups.values())
         group = groups[0] if groups else Group(name="0", size=known.get("world_size", 0))
         events = ops.events(group, known.get("backend") or "gloo")
         notes = []
@@ -255,9 +215,9 @@ class _Reading:
                     size=max(0, metadata.number(each.get("pg_size")) or 0),
                     description=str(each.get("pg_desc", "")),
                 )  # fmt: skip
-                old = self.calls.groups.get(group.name)
+                old = self.gpus.calls.groups.get(group.name)
                 if old is None or not old.ranks:
-                    self.calls.groups[group.name] = group
+                    self.gpus.calls.groups[group.name] = group
         return found
 
     def _rank(self, known: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
@@ -284,9 +244,15 @@ class _Reading:
                 f"{silent} communication kernels do not say what they carry (batched messages, or a"
                 " PyTorch before 2.1): they can be replayed only as measured",
             )
+        if self.gpus.by_order:
+            notes = (
+                *notes,
+                f"{self.gpus.by_order} waits of streams are taken for the operations in their"
+                " order; _ExperimentalConfig(enable_cuda_sync_events=True) records for which they are",
+            )
         return Recording(
             rank=rank, world=known.get("world_size", 0), format="kineto", source=str(self.path),
-            events=events, groups=dict(self.calls.groups), backend=known.get("backend", ""),
+            events=events, groups=dict(self.gpus.calls.groups), backend=known.get("backend", ""),
             origin_ns=origin_ns, host=str(self.top.get("host_name", "")),
             steps=tuple(sorted(self.steps)), hints=frozenset(self.hints), notes=notes,
         )  # fmt: skip

@@ -6,8 +6,8 @@ The pause is what was measured, so that tasks of unchanged durations begin when 
 it stands as a task of its own before the event. What an event waited for is, in this order: what
 the recording says; for work of a GPU the moment of its launch; for an operation of NCCL all that
 its thread had put on the stream before, as PyTorch's process groups do (ProcessGroupNCCL's
-syncStream); where more than a moment remains, the work of another stream that ended last before it
-began. Only that last rule guesses.
+syncStream), or, without launches, the computing that ended last before it; where more than a moment
+remains, the work of another stream that ended last before it began. The last two rules guess.
 
 The way of thinking is that of Zhu et al., "Daydream: accurately estimating the efficacy of
 optimizations for DNN training", USENIX ATC 2020.
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commsim.traces.assembly import EXACT
-from commsim.traces.recording import COMMUNICATION, ISSUE, WAIT, Call, Event, Recording
+from commsim.traces.recording import COMMUNICATION, COMPUTE, ISSUE, WAIT, Call, Event, Recording
+from commsim.traces.stream_waits import EXACT
 from commsim.units import Seconds
 
 PAUSE = "pause"
@@ -101,6 +101,10 @@ class _Builder:
             thread = self.events[event.issuer].stream
         if event.kind == COMMUNICATION and thread in previous:
             after.append(previous[thread])
+        elif event.kind == COMMUNICATION and not thread:
+            # Nothing tells when it was asked for: not before the computing that was over by then.
+            before = self._ended_last(event, -math.inf, event.start, COMPUTE)
+            after += [] if before is None else [before]
         after = [j for j in after if j in self.part and self.ends[j] <= event.start + EXACT]
         self.known += len(after)
         ready = max([ready, *(self.ends[j] for j in after)])
@@ -160,13 +164,16 @@ class _Builder:
         """Whether the event is a thread's own doing: nothing but what it says makes it wait."""
         return event.stream.startswith("thread") and event.kind != COMMUNICATION
 
-    def _ended_last(self, event: Event, since: Seconds, until: Seconds) -> int | None:
-        """The work of another stream that ended last in (since, until]."""
+    def _ended_last(
+        self, event: Event, since: Seconds, until: Seconds, kind: str | None = None
+    ) -> int | None:
+        """The work of another stream, of that kind, that ended last in (since, until]."""
         place = int(np.searchsorted(self.by_end, until + EXACT, side="right")) - 1
         while place >= 0 and self.by_end[place] > since:
             found = int(self.order[place])
             other = self.events[found]
-            if other.stream != event.stream and found in self.part and other.start < until:
+            elsewhere = other.stream != event.stream and found in self.part
+            if elsewhere and other.start < until and kind in (None, other.kind):
                 return found
             place -= 1
         return None

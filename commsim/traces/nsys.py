@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from commsim.errors import SpecError
 from commsim.traces import call_names as names
-from commsim.traces.assembly import Seen, Work, numbered, synchronizes
+from commsim.traces.assembly import Seen, Work, makes_a_stream_wait, numbered, synchronizes
 from commsim.traces.host_ops import elements
 from commsim.traces.recording import (
     COMMUNICATION,
@@ -35,6 +35,7 @@ from commsim.traces.recording import (
     RecordingReader,
     Watch,
 )  # fmt: skip
+from commsim.traces.stream_waits import StreamWait
 
 EXPECTED = "an nsys SQLite export with CUPTI_ACTIVITY_KIND_KERNEL (nsys profile --trace=cuda,nvtx)"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -135,7 +136,12 @@ class _Reading:
             pid = _process(tid)
             if _whole(correlation):
                 found[pid, correlation] = (tid, start)
-            if synchronizes(str(self.names.get(name, ""))):
+            called = str(self.names.get(name, ""))
+            if makes_a_stream_wait(called):
+                self.processes[pid].seen.stream_waits.append(
+                    StreamWait(thread=f"thread {tid & 0xFFFFFF}", time=self._seconds(start))
+                )
+            if synchronizes(called):
                 self.processes[pid].seen.waits.append(
                     (f"thread {tid & 0xFFFFFF}", self._seconds(start), self._seconds(end))
                 )
@@ -206,6 +212,11 @@ class _Reading:
                  + ("ranks follow the order of their GPUs" if of > 1 else f"taken for rank {rank}"),
                  "groups of NCCL are not named in it: all operations are put on one"]  # fmt: skip
         events = numbered(process.seen.events())
+        if process.seen.by_order:
+            notes.append(
+                f"{process.seen.by_order} waits of streams are taken for the operations in their"
+                " order"
+            )
         silent = sum(1 for e in events if e.kind == COMMUNICATION
                      and (e.call is None or e.call.nbytes is None))  # fmt: skip
         if silent:

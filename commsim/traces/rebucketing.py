@@ -1,10 +1,12 @@
 """The same gradients in other buckets: all_reduces joined or cut as a bucket size wants it.
 
 A run is a sequence of all_reduces of one group and type of which no one waits for another: those of
-one backward pass. Its bytes in their order are cut into buckets of the wanted size. A bucket is
-ready with its last byte; inside a recorded bucket bytes become ready evenly between the moment at
-which the bucket before was ready and the one at which this was. Who waited for a recorded bucket
-waits for all that hold its bytes. Parameters are not in a trace, so a bucket may end inside one.
+one backward pass. Its bytes in their order are cut into buckets of the wanted size; as the
+parameter that fills a bucket still lies in it, one ends where a recorded one does if that is no
+more than a tenth further. A bucket is ready with its last byte; inside a recorded bucket bytes
+become ready evenly between the moment at which the bucket before was ready and the one at which
+this was. Who waited for a recorded bucket waits for all that hold its bytes. Parameters are not in
+a trace, so a bucket may end inside one.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from commsim.traces.recording import COMMUNICATION, Call
 from commsim.units import Bytes
 
 MOST = 100_000  # buckets of one run
+OVER = 0.1  # of its size, by which a bucket may be fuller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,10 @@ def _cuts(run: Sequence[int], recorded: Mapping[int, Bucket], size: Bytes) -> li
             f"bucket size: {size} bytes would cut {total} bytes of gradients into more than"
             f" {MOST:,} buckets; expected a larger size"
         )
-    edges = [*range(0, total, size), total]
+    edges = [0]
+    while edges[-1] < total:
+        full = edges[-1] + size
+        edges.append(next((e for e in ends if full <= e <= full + size * OVER), min(full, total)))
     for begin, end in pairwise(edges):
         inside = [i for i, (a, b) in enumerate(pairwise(ends)) if a < end and b > begin]
         last = inside[-1]

@@ -31,7 +31,8 @@ from commsim.workload.streams import Spans, play
 class Where:
     """On what a step is replayed. cluster: None replays it as measured. world: ranks in all; None:
     as recorded. bucket: bytes of the buckets in which gradients are reduced; None: as recorded.
-    roles: by group, what it is for. compute: factor on the time of all computing."""
+    roles: by group, what it is for. compute: factor on the time of all computing. per_node: ranks
+    on a machine, as torchrun places them; None: as many as it has GPUs."""
 
     cluster: Cluster | None = None
     library: Library | None = None
@@ -40,14 +41,25 @@ class Where:
     bucket: Bytes | None = None
     roles: Mapping[str, str] = field(default_factory=dict)
     compute: float = 1.0
+    per_node: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.compute < math.inf:
             raise ScheduleError(
                 f"compute: expected a factor above 0 such as 0.5, got {self.compute:g}"
             )
+        room = None if self.cluster is None else self.cluster.gpus_per_node
+        if self.per_node is not None and not 1 <= self.per_node <= (room or self.per_node):
+            raise ScheduleError(f"ranks on a machine: expected 1 to {room}, got {self.per_node}")
         if self.bucket is not None and self.bucket < 1:
             raise ScheduleError(f"bucket size: expected 1 byte or more, got {self.bucket}")
+
+    def device(self, rank: int) -> int:
+        """The cluster's own number of the GPU that a rank drives."""
+        if self.cluster is None or self.per_node is None:
+            return rank
+        node, local = divmod(rank, self.per_node)
+        return node * self.cluster.gpus_per_node + local
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,10 +140,13 @@ class _Replaying:
 
     def _check(self) -> None:
         cluster = self.where.cluster
-        if cluster is not None and cluster.n_ranks < self.world:
+        if cluster is None:
+            return
+        room = cluster.nodes * (self.where.per_node or cluster.gpus_per_node)
+        if room < self.world:
             raise CollectiveError(
                 f"the step has {self.world} ranks, {cluster.name} with {cluster.nodes} nodes has"
-                f" {cluster.n_ranks}; add machines with --nodes"
+                f" room for {room}; add machines with --nodes"
             )
 
     def play(self) -> Replay:
@@ -202,8 +217,9 @@ class _Replaying:
         kind = "send_recv" if call.is_message else call.operation
         root = ranks[0] if call.is_message else call.root
         collective = Collective(
-            kind, nbytes, call.dtype, tuple(ranks), reduce_op=call.reduce_op,
-            root=root if root in ranks else None,
+            kind, nbytes, call.dtype, tuple(map(self.where.device, ranks)),
+            reduce_op=call.reduce_op,
+            root=self.where.device(root) if root is not None and root in ranks else None,
         )  # fmt: skip
         found = self.asked.get(collective)
         if found is None:

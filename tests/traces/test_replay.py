@@ -161,8 +161,22 @@ def test_tensor_parallel_groups_keep_their_size(tmp_path: Path) -> None:
 
 def test_a_cluster_must_have_the_ranks(tmp_path: Path) -> None:
     found = recorded(tmp_path, [step()], world=9)
-    with pytest.raises(CollectiveError, match="the step has 9 ranks, dgx-h100 with 1 nodes has 8"):
+    with pytest.raises(
+        CollectiveError, match="9 ranks, dgx-h100 with 1 nodes has room for 8"
+    ):
         replay(found, Where(cluster=load_cluster("dgx-h100")))
+
+
+def test_fewer_ranks_than_gpus_on_a_machine(tmp_path: Path) -> None:
+    found = recorded(tmp_path, [step(), step()])
+    cluster = load_cluster("dgx-h100", nodes=2)
+    (apart,) = price(found, Where(cluster=cluster, per_node=1))
+    assert apart.ranks == (0, 1)
+    assert (
+        apart.duration == predict(Collective("all_reduce", 4 << 20, ranks=(0, 8)), cluster).duration
+    )
+    with pytest.raises(ScheduleError, match="ranks on a machine: expected 1 to 8, got 9"):
+        Where(cluster=cluster, per_node=9)
 
 
 def test_roles_of_groups_that_do_not_exist(tmp_path: Path) -> None:
