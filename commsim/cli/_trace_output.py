@@ -51,7 +51,8 @@ def recorded(step: Step) -> dict[str, Any]:
         "formats": list(dict.fromkeys(r.format for r in step.recordings)),
         "ranks": [r.rank for r in step.recordings],
         "n_ranks": step.world,
-        "duration_s": step.duration,
+        "duration_s": step.duration if all(r.timed for r in step.recordings) else None,
+        "steps_s": [e - s for r in step.recordings[:1] for s, e in r.steps],
         "groups": [
             {"name": g.name, "description": g.description, "size": g.size, "ranks": list(g.ranks)}
             for g in step.groups.values()

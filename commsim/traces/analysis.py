@@ -141,7 +141,8 @@ def played_overlap(replay: Replay) -> list[Overlap]:
     for i, (rank, _) in enumerate(replay.places):
         part = replay.part(i)
         if part is None:
-            begins[rank] = over[i]
+            if rank in found:
+                begins[rank] = over[i]
             continue
         ends[rank] = max(ends[rank], over[i])
         if part.kind == PAUSE:

@@ -25,7 +25,7 @@ BEST = ("kineto", "nsys", "flight_recorder", "execution_trace", "chakra")  # by 
 FAR = 1e-3  # s between clocks from which they are set by the operations' ends
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Operation:
     """One operation as its ranks recorded it.
 
@@ -47,7 +47,7 @@ class Operation:
         return next((c for c in self.asked.values() if c.operation == SEND),
                     next(iter(self.asked.values())))  # fmt: skip
 
-    @property
+    @cached_property
     def last_start(self) -> Seconds:
         """s at which the last recorded rank came."""
         return max(self.starts.values())
@@ -145,9 +145,10 @@ class Step:
                     key = rank, call.group
                     last[key] = max(last.get(key, -1), call.sequence)
         told = set()
+        members = {name: set(self.group(name).ranks) for name in {k[1] for k in last}}
         for op in self.operations:
             name = op.call.group
-            ranks = set(self.group(name).ranks)
+            ranks = members.get(name, set())
             for recording in self.recordings:
                 rank = recording.rank
                 if op.call.is_message or recording.format != "flight_recorder":

@@ -248,7 +248,7 @@ class _Reading:
             notes = (
                 *notes,
                 f"{self.gpus.by_order} waits of streams are taken for the operations in their"
-                " order; _ExperimentalConfig(enable_cuda_sync_events=True) records for which they are",
+                " order; _ExperimentalConfig(enable_cuda_sync_events=True) records which they are",
             )
         return Recording(
             rank=rank, world=known.get("world_size", 0), format="kineto", source=str(self.path),

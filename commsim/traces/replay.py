@@ -19,7 +19,7 @@ from commsim.prediction import Prediction, predict
 from commsim.topology.cluster import Cluster
 from commsim.traces.joining import Operation, Step, size_of
 from commsim.traces.line import Part
-from commsim.traces.merging import BEGIN, Joint, merged
+from commsim.traces.merging import ALL, BEGIN, Joint, merged
 from commsim.traces.rebucketing import Bucket, rebucketed
 from commsim.traces.recording import SEND, Call
 from commsim.traces.roles import Scale, roles, scale, scaled_group
@@ -101,9 +101,9 @@ class Replay:
         return {place: i for i, place in enumerate(self.places)}
 
     def part(self, task: int) -> Part | None:
-        """What a task stands for; None: the time before a rank begins."""
+        """What a task stands for; None: the time before a rank begins, or the arrival of all."""
         rank, place = self.places[task]
-        return None if place == BEGIN else self.parts[rank][place]
+        return None if place == BEGIN or rank == ALL else self.parts[rank][place]
 
 
 def replay(step: Step, where: Where | None = None) -> Replay:
