@@ -37,7 +37,5 @@ def least_bytes(space: Space) -> Bytes:
 
 def _fits(space: Space) -> bool:
     return any(
-        memory(space.model, space.cluster, ladder[0], brief=True).fits
-        for ladder in ladders(space)
-        if ladder
+        memory(space.model, space.cluster, ladder[0], brief=True).fits for ladder in ladders(space)
     )

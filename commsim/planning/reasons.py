@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from commsim.planning.search import Found
@@ -77,10 +77,16 @@ def explain(better: Plan, other: Plan) -> tuple[str, ...]:
 
 
 def differences(better: Plan, other: Plan) -> list[str]:
-    """`tp 8 (not 4)` for every field that differs."""
-    names = type(better.layout).__dataclass_fields__
+    """`tp 8 (not 4)` for every field that differs and means something in either."""
+    mine, theirs = better.layout, other.layout
+    idle = {
+        "sequence_parallel": max(mine.tp, theirs.tp) == 1,
+        "order": max(mine.pp, theirs.pp) == 1,
+        "schedule": max(mine.pp, theirs.pp) == 1,
+        "overlap_param_gather": max(mine.zero_stage, theirs.zero_stage) == 0,
+    }
     return [
-        f"{name} {getattr(better.layout, name)} (not {getattr(other.layout, name)})"
-        for name in names
-        if getattr(better.layout, name) != getattr(other.layout, name)
+        f"{f.name} {getattr(mine, f.name)} (not {getattr(theirs, f.name)})"
+        for f in fields(mine)
+        if getattr(mine, f.name) != getattr(theirs, f.name) and not idle.get(f.name)
     ]

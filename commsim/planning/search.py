@@ -66,7 +66,7 @@ def search(
     """The best layouts of a space by "time" (cost is time on one cluster) or "memory"."""
     question = Question.of(space, profile)
     broken: Counter[str] = Counter()
-    listed = [ladder for ladder in ladders(space, broken) if ladder]
+    listed = list(ladders(space, broken))
     tasks = [listed[i : i + BATCH] for i in range(0, len(listed), BATCH)]
     surveys = engine.run(
         survey, question, tasks, lambda n: _tell(progress, "memory", n, len(tasks))
@@ -76,8 +76,6 @@ def search(
     searched = 0
     for task, rows in zip(tasks, surveys, strict=True):
         for ladder, row in zip(task, rows, strict=True):
-            if not ladder:
-                continue
             each = sum(1 for _ in variants(ladder[0], space))
             searched += each * len(ladder)
             for layout, one in zip(ladder, row, strict=True):

@@ -22,8 +22,10 @@ from commsim.workload.frameworks import framework
 from commsim.workload.layer import Experts
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
-from commsim.workload.rules import WORDS, divisors, even, may_be_uneven, problems
+from commsim.workload.rules import WORDS, divisors, even, may_be_uneven, order_problems, problems
 
+STATED = ("global_batch", "seq_len", "framework", "dtype", "placement")
+"""Fields of a layout that are not searched."""
 LEAST_PIECE = 128
 """Tokens below which context parallelism cuts no sequence: one tile of a product."""
 DP_BEFORE_PP, PP_BEFORE_DP = "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"
@@ -96,13 +98,8 @@ class Space:
                 raise PlanError(
                     f"plan: {name}: expected a whole number of 1 or more, got {value!r}"
                 )
-        stated = {"global_batch", "seq_len", "framework", "dtype", "placement"}
-        known = {f.name for f in fields(Layout)} - stated
         for name, values in self.only.items():
-            if name not in known:
-                raise UnknownNameError("dimension of a layout", name, known)
-            if not values:
-                raise PlanError(f"plan: only {name}: expected at least one value, got none")
+            _check_held(name, values)
 
     @property
     def able(self) -> Abilities:
@@ -112,6 +109,30 @@ class Space:
     def held(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
         """These values of a dimension, or those it is held to."""
         return tuple(self.only.get(name, values))
+
+
+def _check_held(name: str, values: tuple[Any, ...]) -> None:
+    """Raises where a dimension does not exist or could never take a value."""
+    known: dict[str, Any] = {f.name: f.default for f in fields(Layout) if f.name not in STATED}
+    if name not in known:
+        raise UnknownNameError("dimension of a layout", name, known)
+    if not values:
+        raise PlanError(f"plan: only {name}: expected at least one value, got none")
+    default = 1 if name in ("etp", "hsdp") else known[name]
+    for value in values:
+        if value is None and name in ("etp", "hsdp"):
+            continue
+        if type(value) is not type(default) or (
+            type(value) is int and value < (name != "zero_stage")
+        ):
+            raise PlanError(
+                f"plan: only {name}: expected values such as {default!r}, got {value!r}"
+            )
+        if name in WORDS and value not in WORDS[name]:
+            raise UnknownNameError(name, value, WORDS[name])
+        if name == "order":
+            for problem in order_problems(Layout(order=value)):
+                raise PlanError(f"plan: only order: {problem}")
 
 
 def layouts(space: Space, rejected: Counter[str] | None = None) -> Iterator[Layout]:
@@ -236,10 +257,9 @@ def _filled(base: Layout, space: Space) -> Iterator[tuple[Layout, ...]]:
     if base.framework in ("megatron", "nemo") and framework(base).fused_attention:
         kept = ("none", "full")  # fused attention keeps nothing that selective could leave out
     for (stage, group), recompute in product(_shards(base, space), space.held("recompute", kept)):
-        yield tuple(
-            replace(base, micro_batch=size, zero_stage=stage, hsdp=group, recompute=recompute)
-            for size in sorted(micro)
-        )
+        one = replace(base, zero_stage=stage, hsdp=group, recompute=recompute)
+        if micro and any(True for _ in _switches(one, space)):
+            yield tuple(replace(one, micro_batch=size) for size in sorted(micro))
 
 
 def _shards(base: Layout, space: Space) -> Iterator[tuple[int, int | None]]:
@@ -270,9 +290,10 @@ def _switches(base: Layout, space: Space) -> Iterator[tuple[bool, bool, bool]]:
         pairs += [(True, False)] * (base.zero_stage > 0) + [(False, False)]
     near = 1 < base.tp <= max(space.cluster.gpus_per_node, space.cluster.fabric.scale_up_domain)
     for reduce, gather in pairs:
-        if reduce not in space.held("overlap_grad_reduce", (reduce,)):
-            continue
-        if gather not in space.held("overlap_param_gather", (gather,)):
+        held = reduce in space.held("overlap_grad_reduce", (reduce,)) and (
+            gather in space.held("overlap_param_gather", (gather,))
+        )
+        if exchanged and not held:
             continue
         able = space.able.beside and near
         for beside in space.held("tp_comm_overlap", (True, False) if able else (False,)):

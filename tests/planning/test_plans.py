@@ -167,6 +167,28 @@ def test_no_layout_at_all_says_which_rule_broke(model: commsim.Model) -> None:
         plan(model, cluster, global_batch=8, seq_len=2048, only={"pp": (8,)})
 
 
+@pytest.mark.parametrize(
+    "only",
+    [
+        {"overlap_grad_reduce": (False,)},
+        {"overlap_param_gather": (False,), "zero_stage": (0,)},
+        {"tp_comm_overlap": (False,), "order": ("tp-cp-ep-pp-dp",)},
+        {"hsdp": (None,), "recompute": ("full",), "schedule": ("1f1b",), "interleave": (1, 2)},
+    ],
+)
+def test_what_is_held_is_kept(
+    only: dict[str, tuple[object, ...]], model: commsim.Model, cluster: commsim.Cluster
+) -> None:
+    space = Space(model=model, cluster=cluster, global_batch=32, seq_len=2048, only=only)
+    every = list(layouts(space))
+    assert every
+    for one in every:
+        exchanged = one.dp * one.cp > 1
+        for name, values in only.items():
+            if not (name.startswith("overlap") and not exchanged):
+                assert getattr(one, name) in values
+
+
 def test_a_list_of_parts_is_planned_for_data_parallelism() -> None:
     model, cluster = commsim.load_model("resnet50"), commsim.load_cluster("dgx-h100")
     found = plan(model, cluster, global_batch=256, seq_len=1, framework="ddp", top=3)
@@ -181,6 +203,11 @@ def test_a_list_of_parts_is_planned_for_data_parallelism() -> None:
         ({"dtype": "int4"}, UnknownNameError, "unknown dtype"),
         ({"only": {"tq": (1,)}}, UnknownNameError, "did you mean 'tp'|dimension"),
         ({"only": {"tp": ()}}, PlanError, "expected at least one value"),
+        ({"only": {"tp": ("four",)}}, PlanError, "only tp: expected values such as 1, got 'four'"),
+        ({"only": {"pp": (0,)}}, PlanError, "only pp: expected values such as 1, got 0"),
+        ({"only": {"recompute": ("some",)}}, UnknownNameError, "unknown recompute 'some'"),
+        ({"only": {"order": ("tp-dp",)}}, PlanError, "only order: layout.order: expected"),
+        ({"only": {"tp_comm_overlap": (1,)}}, PlanError, "expected values such as False, got 1"),
         ({"global_batch": 0}, PlanError, "global_batch: expected a whole number"),
         ({"seq_len": 1.5}, PlanError, "seq_len: expected a whole number"),
         ({"top": 0}, PlanError, "top of 1 or more"),
