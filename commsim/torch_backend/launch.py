@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.rpc as rpc
 import torch.multiprocessing
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -33,7 +34,7 @@ from commsim.torch_backend.records import Group
 from commsim.torch_backend.run import Run
 from commsim.torch_backend.store import SharedStore
 from commsim.torch_backend.where import raised_at
-from commsim.torch_backend.work import eagerly
+from commsim.torch_backend.work import collect_all, eagerly, wait_all
 from commsim.torch_backend.world import Rank, World
 from commsim.units import Bytes, Seconds
 
@@ -207,8 +208,11 @@ def _torch(world: World) -> Iterator[None]:
         (torch.cpu, "stream", streams.stream),
         (torch.cpu, "current_stream", streams.current_stream),
         (torch.cpu, "synchronize", streams.synchronize),
+        (torch.futures, "collect_all", collect_all),
+        (torch.futures, "wait_all", wait_all),
         (torch.multiprocessing, "spawn", _spawn),
         *((where, name, eagerly(getattr(where, name))) for where, name in private.WAITING_IN_CPP),
+        (rpc, "init_rpc", _no_rpc),
         (dist, "monitored_barrier", _monitored_barrier),
         (dist.distributed_c10d, "monitored_barrier", _monitored_barrier),
     )
@@ -259,6 +263,13 @@ def _spawn(function: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -
             f"has {rank.world.nproc_per_node} on a machine; run it with --nproc-per-node {nprocs}"
         )
     function(rank.local, *args)
+
+
+def _no_rpc(*_: Any, **__: Any) -> None:
+    raise UnsupportedCallError(
+        "torch.distributed.rpc is not simulated: use collectives, send and recv, or objects "
+        "(send_object_list)"
+    )
 
 
 def _monitored_barrier(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -131,3 +131,19 @@ class LazyFuture(torch.futures.Future[Any]):
         following = LazyFuture(lambda: callback(self), parent=self)
         self.add_done_callback(lambda _: following.complete())
         return following
+
+
+def collect_all(futures: Sequence[Any]) -> Any:
+    """torch.futures.collect_all: a Future of the completed ones."""
+
+    def complete() -> list[Any]:
+        for future in futures:
+            future.wait()
+        return list(futures)
+
+    return LazyFuture(complete)
+
+
+def wait_all(futures: Sequence[Any]) -> list[Any]:
+    """torch.futures.wait_all: the values."""
+    return [future.wait() for future in futures]

@@ -15,7 +15,6 @@ import io
 import json
 import os
 import runpy
-import socket
 import sys
 import tempfile
 import traceback
@@ -181,17 +180,12 @@ def install() -> None:
     c10d._new_process_group_helper = recording
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def rank_of(script: str, rank: int, n: int, port: int, folder: Path) -> None:
     """What one forked rank does."""
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n),
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo",
+        TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0",
     )  # fmt: skip
     torch.set_num_threads(1)
     if not PLAIN:
@@ -206,14 +200,16 @@ def rank_of(script: str, rank: int, n: int, port: int, folder: Path) -> None:
 
 def run(script: str, n: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name), free_port()
+        folder = Path(name)
+        # here, as with torchrun, and not in rank 0, which may end before the others
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         children = []
         for rank in range(n):
             child = os.fork()
             if child == 0:
                 code = 1
                 try:
-                    rank_of(script, rank, n, port, folder)
+                    rank_of(script, rank, n, store.port, folder)
                     code = 0
                 except BaseException:
                     traceback.print_exc()

@@ -71,6 +71,16 @@ def test_values_are_those_of_gloo(tmp_path: Path, simulate: Callable) -> None:
             "dist.all_gather(out, torch.full((rank + 1,), float(rank))); x = torch.cat(out).sum()",
             0 + 2 * 1 + 3 * 2 + 4 * 3.0,
         ),
+        # a Future outside a backward pass, alone, chained and with others: 1 x 4; 2 + 4; 4 + 4
+        (
+            "f = dist.all_reduce(torch.ones(1), async_op=True).get_future();"
+            "g = f.then(lambda f: f.value()[0] + 2);"
+            "a, b = torch.futures.wait_all([f, g]);"
+            "c = torch.futures.collect_all([f, f]).wait();"
+            "assert (a[0].item(), b.item()) == (4, 6);"
+            "x = sum(each.value()[0] for each in c)",
+            8.0,
+        ),
         ("x = torch.ones(1, dtype=torch.bool) * (rank == 2); dist.all_reduce(x)", True),
     ],
 )  # fmt: skip
@@ -104,6 +114,10 @@ def test_a_receive_from_any_rank_takes_the_earliest_message(simulate: Callable) 
         ("dist.reduce_scatter_tensor(torch.ones(3), torch.ones(2))", "times world size"),
         ("dist.all_to_all_single(torch.ones(3), torch.ones(3))", "does not divide equally"),
         ("dist.send(torch.ones(1), dst=9)", "no rank 9 in a group of 2"),
+        (
+            "from torch.distributed import rpc; rpc.init_rpc('w', rank=rank, world_size=n)",
+            "rpc is not simulated",
+        ),
         ("dist.split_group(split_ranks=[[0], [1]])", "split"),
     ],
 )
