@@ -129,9 +129,9 @@ def _check_held(name: str, values: tuple[Any, ...]) -> None:
                 f"plan: only {name}: expected values such as {default!r}, got {value!r}"
             )
         if name in WORDS and value not in WORDS[name]:
-            raise UnknownNameError(name, value, WORDS[name])
+            raise UnknownNameError(name, str(value), WORDS[name])
         if name == "order":
-            for problem in order_problems(Layout(order=value)):
+            for problem in order_problems(Layout(order=str(value))):
                 raise PlanError(f"plan: only order: {problem}")
 
 
