@@ -6,6 +6,7 @@ import tempfile
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
@@ -63,7 +64,10 @@ model = seeded()
 model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 train("fp16", model)
 
-train("unused", seeded(find_unused_parameters=True))
+torch.manual_seed(0)
+model = Transformer(1)
+model.extra = nn.Linear(4, 4)
+train("unused", DistributedDataParallel(model, find_unused_parameters=True))
 train("static graph", seeded(static_graph=True, gradient_as_bucket_view=True), steps=3)
 
 model = seeded()
