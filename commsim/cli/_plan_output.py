@@ -14,8 +14,8 @@ from commsim.planning.reasons import explain
 from commsim.planning.reliability import Reliability, with_slow_node
 from commsim.planning.scaling import Point
 from commsim.planning.sensitivity import Sensitivity
+from commsim.report.layouts import layout_text
 from commsim.units import format_time
-from commsim.workload.layout import Layout
 
 FRONT = 10
 SLOWER = 1.1  # a slow node, in the text on reliability
@@ -83,6 +83,13 @@ def show(plans: Plans) -> None:
 
 def show_extra(plans: Plans, extra: Mapping[str, Any]) -> None:
     """What was asked for besides."""
+    print_section(
+        "NCCL settings that would save time",
+        [
+            f"{one.text}: {format_time(one.saved)} ({100 * one.saved / plans.best.duration:.1f} %)"
+            for one in extra["nccl_settings"]
+        ],
+    )
     if "explanation" in extra:
         print_section("why the best beats the second", extra["explanation"])
     if "sensitivity" in extra:
@@ -195,21 +202,6 @@ def _row(plan: Plan, played: bool) -> tuple[str, ...]:
     ]  # fmt: skip
     row[3:3] = ["-" if plan.simulated is None else format_time(plan.simulated)] if played else []
     return (*row, *([] if cost is None else [f"{cost:,.0f}"]), f"{name} {_percent(share)}")
-
-
-def layout_text(one: Layout) -> str:
-    """`tp8 pp4 dp32 mb1 ...`: what differs from the plainest layout."""
-    parts = [f"tp{one.tp}", f"pp{one.pp}", f"dp{one.dp}"]
-    parts += [f"cp{one.cp}"] * (one.cp > 1) + [f"ep{one.ep}"] * (one.ep > 1)
-    parts += [f"etp{one.etp}"] * (one.etp is not None) + [f"mb{one.micro_batch}"]
-    parts += [f"v{one.interleave}"] * (one.interleave > 1)
-    parts += [one.schedule] * (one.schedule != "1f1b")
-    parts += [f"zero{one.zero_stage}"] + [f"hsdp{one.hsdp}"] * (one.hsdp is not None)
-    parts += [f"recompute:{one.recompute}"] * (one.recompute != "none")
-    parts += ["tp-overlap"] * one.tp_comm_overlap
-    parts += ["no-grad-overlap"] * (not one.overlap_grad_reduce and one.dp > 1)
-    parts += ["pp-before-dp"] * (one.order == "tp-cp-ep-pp-dp")
-    return " ".join((*parts, *([one.framework] if one.framework != "megatron" else [])))
 
 
 def _change(now: float, before: float) -> str:

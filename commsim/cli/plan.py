@@ -13,8 +13,9 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plan_output as shown
+from commsim.cli import _plot as pictures
 from commsim.cli._output import print_json
-from commsim.errors import PlanError, UnknownNameError
+from commsim.errors import PictureError, PlanError, UnknownNameError
 from commsim.planning.comparison import compare
 from commsim.planning.emission import emit as emit_for
 from commsim.planning.emission import emitters
@@ -31,6 +32,7 @@ from commsim.planning.reliability import (
 from commsim.planning.scaling import scaling
 from commsim.planning.sensitivity import Sensitivity, memory_sensitivity, sensitivities
 from commsim.planning.store import Store
+from commsim.planning.tuning import settings
 from commsim.topology.cluster import Cluster
 from commsim.units import parse_rate, parse_time
 from commsim.workload.load import load_model
@@ -49,7 +51,7 @@ def plan(
     global_batch: Annotated[int, typer.Option("--global-batch", help="Sequences of one step.")],
     seq: Annotated[int, typer.Option("--seq", help="Tokens of a sequence.")],
     nodes: a.Nodes = None,
-    settings: a.Settings = None,
+    overrides: a.Settings = None,
     objective: Annotated[str, typer.Option(help="time, cost or memory.")] = "time",
     framework: Annotated[
         list[str] | None,
@@ -97,6 +99,8 @@ def plan(
         Path | None, typer.Option(help="SQLite file to keep results in and to go on from.")
     ] = None,
     profile: a.ProfilePath = None,
+    plot: a.Plot = None,
+    report: a.Report = None,
     json: a.Json = False,
 ) -> None:
     """The best layouts of a model on a cluster; on several, which of them is best.
@@ -108,7 +112,8 @@ def plan(
     """
     if emit is not None and emit not in emitters():
         raise UnknownNameError("framework to emit for", emit, emitters())
-    machines = [read_machines(text, nodes, settings) for text in cluster]
+    drawn = pictures.Drawn(plot, report).check()
+    machines = [read_machines(text, nodes, overrides) for text in cluster]
     subject = load_model(model)
     named = tuple(framework or (("megatron",) if emit is None else (emit,)))
     runner = Engine(where=engine, jobs=jobs, store=None if results is None else Store(results))
@@ -122,10 +127,12 @@ def plan(
         )  # fmt: skip
 
     if len(machines) > 1:
+        if plot is not None or report is not None:
+            raise PictureError("plan: pictures and reports are of one cluster; give --cluster once")
         _several(machines, plan_on, objective, json)
         return
     found = plan_on(machines[0], most=top, play=simulate)
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {"nccl_settings": settings(found.best.step)}
     if explain:
         extra["explanation"] = shown.explanation(found)
     if sensitivity:
@@ -136,8 +143,10 @@ def plan(
         extra["reliability"] = failures(found, checkpoint, storage, mtbf, restart)
     if emit is not None:
         extra["emitted"] = emit_for(emit, found.best.layout, subject, found.cluster)
+    data = found.to_dict() | shown.plain(extra)
+    drawn.write(lambda: pictures.planned(found, extra.get("scaling", ())), "plan", data)
     if json:
-        print_json(found.to_dict() | shown.plain(extra))
+        print_json(data)
         return
     shown.show(found)
     shown.show_extra(found, extra)
