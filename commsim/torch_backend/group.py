@@ -408,17 +408,19 @@ def extent(tensor: Tensor) -> tuple[int, int]:
 
 
 def _listed(tensors: Any) -> list[Tensor]:
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def _nested(tensors: Any) -> list[list[Tensor]]:
     """Lists of lists, from one list too."""
     lists = list(tensors)
-    return [lists] if lists and isinstance(lists[0], Tensor) else [list(each) for each in lists]
+    return (
+        [lists] if lists and isinstance(lists[0], torch.Tensor) else [list(each) for each in lists]
+    )
 
 
 def _size(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    return int(tensor.numel() * tensor.element_size())
 
 
 def _nbytes(tensors: Sequence[Tensor]) -> int:
