@@ -92,6 +92,10 @@ class CalibrationError(CommsimError, ValueError):
     """Measurements that no profile can be fitted to: none, of no cluster, of several libraries."""
 
 
+class PictureError(CommsimError, ValueError):
+    """A picture or report cannot be drawn: its file, or a package that it needs."""
+
+
 class DiagnosisError(CommsimError, ValueError):
     """Measurements that cannot be diagnosed: none, or none that the cluster can run."""
 

@@ -13,6 +13,7 @@ import typer
 
 from commsim.calibration.calibration import calibrate as fit
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli._measured import Files, MeasuredCluster, read_measured
 from commsim.cli._output import print_facts, print_json, print_section, print_table
 from commsim.cost.calibrated import Calibration, HeldOut
@@ -43,6 +44,8 @@ def calibrate(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output file if there is one.")
     ] = False,
+    plot: a.Plot = None,
+    report: a.Report = None,
     json: a.Json = False,
 ) -> None:
     """Fits a profile to measurements and says how far it can be trusted.
@@ -54,6 +57,7 @@ def calibrate(
 
     Exit codes: 0 ok, 2 bad input.
     """
+    drawn = pictures.Drawn(plot, report).check()
     if output is not None and output.exists() and not overwrite:
         raise ProfileError(f"{output}: is there already; name another file, or add --overwrite")
     measurements = read_measured(
@@ -65,8 +69,10 @@ def calibrate(
     if output is not None:
         profile.save(output, overwrite=overwrite)
     assert profile.calibration
+    data = _as_json(profile, profile.calibration, output)
+    drawn.write(lambda: pictures.calibrated(measurements, profile), "calibrate", data)
     if json:
-        print_json(_as_json(profile, profile.calibration, output))
+        print_json(data)
     else:
         _print(profile, profile.calibration, output)
 

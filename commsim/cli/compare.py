@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli._output import print_json, print_table
 from commsim.cli.predict import breakdown_text
 from commsim.errors import CommsimError
@@ -43,6 +44,8 @@ def compare(
     redop: a.RedopText = "sum",
     launch: a.Launch = "processes",
     profile: a.ProfilePath = None,
+    plot: a.Plot = None,
+    report: a.Report = None,
     json: a.Json = False,
 ) -> None:
     """One operation on two clusters: times, ratio, what the difference is due to, price if known.
@@ -51,6 +54,7 @@ def compare(
 
     Exit codes: 0 ok, 2 bad input.
     """
+    drawn = pictures.Drawn(plot, report).check()
     sides = (
         (cluster_a, nodes if nodes_a is None else nodes_a, set_a, library_a),
         (cluster_b, nodes if nodes_b is None else nodes_b, set_b, library_b),
@@ -86,11 +90,13 @@ def compare(
         found = [_with_library(cause, one, other) for cause in found]
     elif one != other:
         found.insert(0, _library_cause(first, second, largest))
+    data, at = _as_dict(pairs, found, largest), pairs[asked.index(largest)]
+    drawn.write(lambda: pictures.compared(first, second, found, at), "compare", data)
     if json:
-        print_json(_as_dict(pairs, found, largest))
+        print_json(data)
         return
     _print_side_by_side(pairs)
-    _print_causes(pairs[asked.index(largest)], found)
+    _print_causes(at, found)
 
 
 def _with_library(cause: Cause, one: str, other: str) -> Cause:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli._output import print_facts, print_json, print_section, print_table
 from commsim.diagnosis.examination import diagnose as examine
 from commsim.diagnosis.findings import Findings, Hypothesis
@@ -50,14 +51,17 @@ def diagnose(
     curves: Annotated[
         bool, typer.Option("--curves", help="Every size: measured, expected, under each cause.")
     ] = False,
+    plot: a.Plot = None,
+    report: a.Report = None,
     json: a.Json = False,
 ) -> int:
     """Is the machine healthy, and if not: likely causes, each with evidence, check and fix.
 
     Example: commsim diagnose all_reduce.log --cluster dgx-h100 --nodes 2 --nccl-log debug.log
 
-    Exit codes: 0 healthy, 1 sick, 2 bad input.
+    Exit codes: 0 ok, 2 bad input, 1 the machine is sick.
     """
+    drawn = pictures.Drawn(plot, report).check()
     machines = a.read_cluster(cluster, nodes=nodes, settings=settings, gpu=gpu)
     used = a.read_library(library, machines, env, launch)
     findings = examine(
@@ -65,8 +69,10 @@ def diagnose(
         nccl_log=nccl_log, topology=topology, profile=a.read_profile(profile),
     )  # fmt: skip
     code = 0 if findings.healthy else SICK
+    data = findings.to_dict()
+    drawn.write(lambda: pictures.diagnosed(findings), "diagnose", data)
     if json:
-        print_json(findings.to_dict())
+        print_json(data)
         return code
     verdict = "healthy" if findings.healthy else "sick"
     print(f"{machines.name}: {verdict} (likelihood of health {findings.likelihood:.0%})")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli._output import print_facts, print_json, print_section, print_table
 from commsim.cli.predict import choice_text, summary, title
 from commsim.libraries.nccl.graph import Communicator
@@ -41,6 +42,7 @@ def explain(
     launch: a.Launch = "processes",
     profile: a.ProfilePath = None,
     gpu: a.GpuName = None,
+    plot: a.Plot = None,
     json: a.Json = False,
 ) -> None:
     """Every candidate and why one wins, channels, switch points, bytes per link, lost bandwidth.
@@ -49,6 +51,7 @@ def explain(
 
     Exit codes: 0 ok, 2 bad input.
     """
+    drawn = pictures.Drawn(plot).check()
     question = a.question(
         cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
@@ -61,6 +64,7 @@ def explain(
 
     switches = () if question.operation == "barrier" else switch_points(chosen)
     loads, stages = traffic(prediction), waterfall(prediction)
+    drawn.write(lambda: pictures.explained(question, prediction, stages))
     if json:
         print_json(_as_dict(prediction, switches, loads, stages))
         return

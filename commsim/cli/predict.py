@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli._output import print_facts, print_json, print_section
 from commsim.prediction import Prediction
 from commsim.units import format_rate, format_size, format_time
@@ -23,6 +24,7 @@ def predict(
     launch: a.Launch = "processes",
     profile: a.ProfilePath = None,
     gpu: a.GpuName = None,
+    report: a.Report = None,
     json: a.Json = False,
 ) -> None:
     """How long one operation takes, with the 80 % interval, the choice and the bottleneck.
@@ -31,13 +33,16 @@ def predict(
 
     Exit codes: 0 ok, 2 bad input.
     """
+    drawn = pictures.Drawn(None, report).check()
     question = a.question(
         cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
     )  # fmt: skip
     prediction = question.answer(a.read_size(question.operation, size))
+    found = prediction.to_dict()
+    drawn.write(lambda: pictures.predicted(question, prediction), "predict", found)
     if json:
-        print_json(prediction.to_dict())
+        print_json(found)
         return
     print(title(prediction))
     print_facts(summary(prediction))

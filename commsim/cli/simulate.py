@@ -13,6 +13,7 @@ import typer
 from commsim.advice import RingOrder, ring_orders
 from commsim.cli import _arguments as a
 from commsim.cli import _conditions as c
+from commsim.cli import _plot as pictures
 from commsim.cli._output import print_facts, print_json, print_section, print_table
 from commsim.cli._progress import Progress
 from commsim.cli.predict import choice_text, title
@@ -105,6 +106,7 @@ def simulate(
     time_limit: Annotated[
         str | None, typer.Option("--time-limit", help="Give up after this much real time: 60s.")
     ] = None,
+    plot: a.Plot = None,
     json: a.Json = False,
 ) -> None:
     """Play every transfer: contention, placement, stragglers, failures; hot links, critical path.
@@ -113,6 +115,7 @@ def simulate(
 
     Exit codes: 0 ok, 2 bad input or out of time, 3 the operation never ends.
     """
+    drawn = pictures.Drawn(plot).check()
     if placement is not None:
         machines = a.read_cluster(cluster, nodes=nodes, settings=settings, gpu=gpu)
         ranks = ",".join(map(str, c.read_placement(placement, machines, ranks)))
@@ -146,6 +149,7 @@ def simulate(
         found = played(conditions, fold and not exports)
         # To be compared rank by rank, and so with every rank in it.
         punctual = played(replace(conditions, late={}), False) if conditions.late else None
+    drawn.write(lambda: pictures.played(found, question))
     if timeline is not None:
         chrome.write(found, timeline)
     for trace_format, path in formats.items():

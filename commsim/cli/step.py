@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli._output import print_facts, print_json, print_section, print_table
 from commsim.errors import LayoutError
 from commsim.units import format_size, format_time
@@ -96,6 +97,8 @@ def step(
             "--timeline", help="Write the played step as a Chrome trace, which Perfetto opens."
         ),
     ] = None,
+    plot: a.Plot = None,
+    report: a.Report = None,
     json: a.Json = False,
 ) -> None:  # fmt: skip
     """How long one training step takes, what it waits for, and whether it fits in memory.
@@ -109,6 +112,7 @@ def step(
     from commsim.workload.load import load_model
     from commsim.workload.step import predict_step
 
+    drawn = pictures.Drawn(plot, report).check()
     machines = a.read_cluster(cluster, nodes=nodes, settings=settings)
     if dp is None:
         dp = _rest(machines.n_ranks, tp * pp * cp)
@@ -136,8 +140,10 @@ def step(
         from commsim.traces.chrome_stages import write
 
         write(played, timeline)
+    data = found.to_dict() | ({"simulated": played.to_dict()} if played else {})
+    drawn.write(lambda: pictures.stepped(found, played), "step", data)
     if json:
-        print_json(found.to_dict() | ({"simulated": played.to_dict()} if played else {}))
+        print_json(data)
         return
     print(title(found))
     print_facts([*summary(found), *(simulated(played) if played else ())])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli._output import print_json
 from commsim.collectives.collective import DTYPES
 from commsim.errors import CollectiveError
+from commsim.measurements.reading import read_measurements
 from commsim.report import nccl_tests
 from commsim.units import parse_size
 
@@ -34,6 +37,11 @@ def sweep(
     launch: a.Launch = "processes",
     profile: a.ProfilePath = None,
     gpu: a.GpuName = None,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option("--measured", help="Measurements to draw on top of --plot. Repeatable."),
+    ] = None,
+    plot: a.Plot = None,
     json: a.Json = False,
 ) -> None:
     """The table that nccl-tests prints, with the 80 % interval, algorithm, protocol and channels.
@@ -42,6 +50,7 @@ def sweep(
 
     Exit codes: 0 ok, 2 bad input.
     """
+    drawn = pictures.Drawn(plot).check()
     question = a.question(
         cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,
@@ -63,6 +72,12 @@ def sweep(
         )
     kept = [nbytes for nbytes in moved if nbytes or question.operation == "barrier"]
     predictions = [question.answer(nbytes) for nbytes in kept]
+    points = [
+        m
+        for m in (read_measurements(measured, cluster=question.cluster) if measured else ())
+        if m.collective.operation == question.operation and m.n_ranks == question.n_ranks
+    ]
+    drawn.write(lambda: pictures.swept(question, predictions, points))
     if json:
         print_json([prediction.to_dict() for prediction in predictions])
         return

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli._output import print_facts, print_json, print_section, print_table
 from commsim.errors import UnnamedGpuError
 from commsim.report.machine import (
@@ -40,6 +41,7 @@ def topo(
     settings: a.Settings = None,
     gpu: a.GpuName = None,
     every: Annotated[bool, typer.Option("--list", help="List the presets.")] = False,
+    plot: a.Plot = None,
     json: a.Json = False,
 ) -> None:
     """What was understood: devices, links with their rates per direction, NIC distances, a picture.
@@ -48,6 +50,7 @@ def topo(
 
     Exit codes: 0 ok, 2 bad input.
     """
+    drawn = pictures.Drawn(plot).check()
     if every:
         words = {name: machine_words(load_cluster(name).node) for name in presets()}
         if json:
@@ -63,6 +66,7 @@ def topo(
         _show_unnamed(Path(source), str(error), json)
         return
     cuts = _cuts(cluster)
+    drawn.write(lambda: pictures.wired(cluster))
     if json:
         print_json(_as_dict(cluster, cuts))
         return

@@ -1,0 +1,42 @@
+"""`commsim report`: what another command finds, as one HTML page for readers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commsim.cli import _arguments as a
+from commsim.cli import main
+from commsim.errors import UnknownNameError
+
+KINDS = ("predict", "compare", "calibrate", "diagnose", "step", "plan")
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def report(
+    context: typer.Context,
+    command: Annotated[
+        str,
+        typer.Argument(metavar="COMMAND", help=f"{', '.join(KINDS)}; then all that it takes."),
+    ],
+    output: Annotated[Path, typer.Option("-o", help="The page: FILE.html.")],
+    json: a.Json = False,
+) -> int:
+    """One HTML file with figures, tables, pictures and the JSON inside: no network, printable.
+
+    Example: commsim report predict dgx-h100 all_reduce --size 1GiB --nodes 4 -o report.html
+
+    Exit codes: 0 ok, 2 bad input, 1 where `diagnose` finds a machine sick.
+    """
+    if command not in KINDS:
+        raise UnknownNameError("report: command", command, KINDS)
+    app = main.build((command,))
+    line = [command, *context.args, "--report", str(output), *(["--json"] if json else [])]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = app(line, prog_name="commsim", standalone_mode=False)
+    print(said.getvalue() if json else f"report written to {output}", end="" if json else "\n")
+    return code if isinstance(code, int) else 0

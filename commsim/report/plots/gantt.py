@@ -1,0 +1,162 @@
+"""Timelines: who sends when, a lane for each rank and channel, or for each stage and stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from commsim.engine.timeline import Timeline
+from commsim.report.plots.style import (
+    TIME_LABEL,
+    WIDTH,
+    Chart,
+    colour,
+    data,
+    heading,
+)
+from commsim.units import Seconds, format_time
+from commsim.workload.simulated_step import StepTimeline
+
+RANKS, LANES = 16, 48
+"""Ranks, and lanes in all, that one picture shows."""
+FINEST = 1 / 1500
+"""Share of the whole time below which two neighbouring bars of a kind are drawn as one."""
+BARS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bar:
+    row: str
+    lane: str
+    kind: str
+    name: str
+    begin: Seconds
+    end: Seconds
+    count: int = 1
+
+
+def timeline(found: Timeline) -> Chart:
+    """Every transfer from the first byte that leaves to the last one, by sending rank and channel.
+    Of many ranks and channels the first are shown; the subtitle says how many."""
+    ranks: dict[int | str, None] = {}
+    channels: dict[int, None] = {}
+    for each in found.played:
+        for p in range(min(each.n, len(each.taking_part))):
+            if each.taking_part[p]:
+                ranks.setdefault(each.ranks[p])
+        channels.update(dict.fromkeys(sorted(set(each.laid.schedule.channel.tolist()))))
+    shown_ranks = list(islice(ranks, RANKS))
+    shown = list(islice(sorted(channels), max(1, LANES // max(1, len(shown_ranks)))))
+    wanted_ranks, wanted = set(shown_ranks), set(shown)
+    alone = len(found.played) == 1
+    bars = (
+        _Bar(
+            row=f"rank {s.source}", lane=f"{s.channel}",
+            kind=("sends, reduced there" if s.reduces else "sends")
+            if alone else f"{s.collective + 1}. {found.played[s.collective].collective.operation}",
+            name=f"{s.source} to {s.destination}, round {s.round}", begin=s.begun, end=s.sent,
+        )
+        for s in found.spans
+        if s.source in wanted_ranks and s.channel in wanted and s.source != s.destination
+        and s.begun == s.begun and s.sent == s.sent
+    )  # fmt: skip
+    first = found.played[0]
+    told = [f"lanes: channels {shown[0]} to {shown[-1]} of {len(channels)}" if len(channels) > 1
+            else "one channel"]  # fmt: skip
+    if len(shown_ranks) < len(ranks):
+        told.append(f"the first {len(shown_ranks)} of {len(ranks)} ranks that were played")
+    title = f"{first.collective.operation}, {first.n} ranks: {first.algorithm} {first.protocol}"
+    end = max(float(np.nanmax(p.times.arrived, initial=p.asked)) for p in found.played)
+    return _gantt(bars, end, title, "; ".join(told), "channel")
+
+
+def step_timeline(found: StepTimeline) -> Chart:
+    """Every task of a played training step by pipeline stage and stream."""
+    bars = (
+        _Bar(
+            row=f"stage {s.stage}", lane=s.stream, kind=s.kind,
+            name=s.name if s.micro_batch < 0 else f"{s.name}, micro-batch {s.micro_batch}",
+            begin=s.start, end=s.end,
+        )
+        for s in found.spans
+    )  # fmt: skip
+    p = found.predicted
+    left_out = found.micro_batches_left_out
+    note = f"a rank of each stage; {found.tasks:,} tasks"
+    if left_out:
+        note += f"; {left_out} micro-batches like the others are left out"
+    title = f"One step of {p.model.name} on {p.layout.world} x {p.cluster.gpu.name}, played"
+    return _gantt(bars, found.played, title, note, "stream")
+
+
+def _merged(bars: Iterable[_Bar], whole: Seconds) -> Iterator[_Bar]:
+    """Bars of one lane and kind so near to each other that no eye would part them, as one."""
+    near = whole * FINEST
+    held: dict[tuple[str, str], _Bar] = {}
+    for bar in sorted(bars, key=lambda b: b.begin):
+        key = bar.row, bar.lane
+        last = held.get(key)
+        if last and last.kind == bar.kind and bar.begin - last.end < near and (
+            bar.end - bar.begin < 3 * near
+        ):  # fmt: skip
+            held[key] = replace(last, end=max(last.end, bar.end), count=last.count + 1)
+            continue
+        if last:
+            yield last
+        held[key] = bar
+    yield from held.values()
+
+
+def _gantt(
+    bars: Iterable[_Bar], whole: Seconds, title: str, note: str, lane_word: str
+) -> Chart:  # fmt: skip
+    merged = list(_merged(bars, whole))
+    if len(merged) > BARS:
+        merged = merged[:BARS]
+        note += f"; the first {BARS:,} bars"
+    lanes = list(dict.fromkeys((b.row, b.lane) for b in merged))
+    rows = sorted(dict.fromkeys(row for row, _ in lanes), key=_natural)
+    order = sorted({lane for _, lane in lanes}, key=_natural)
+    values: list[dict[str, Any]] = [
+        {
+            "row": b.row, "lane": b.lane, "kind": b.kind, "begin": b.begin, "end": b.end,
+            "what": b.name if b.count == 1 else f"{b.count} of them",
+            "text": f"{format_time(b.begin)} to {format_time(b.end)}",
+        }
+        for b in merged
+    ]  # fmt: skip
+    if lane_word == "stream":
+        note += f"; lanes from above: {', '.join(order)}"
+    each = max(5, min(16, 620 // max(1, len(rows) * len(order))))
+    kinds = sorted({b.kind for b in merged})
+    return (
+        alt.Chart(data(values))
+        .mark_bar()
+        .encode(
+            x=alt.X("begin:Q").scale(nice=False, domain=[0, whole]).axis(
+                title="time from the start", labelExpr=TIME_LABEL, tickCount=8
+            ),
+            x2="end:Q",
+            y=alt.Y("row:N").sort(rows).axis(title=None, grid=True, tickBand="extent"),
+            yOffset=alt.YOffset("lane:N").sort(order),
+            color=colour("kind", kinds, orient="top"),
+            tooltip=[
+                "row:N", alt.Tooltip("lane:N", title=lane_word), "kind:N", "what:N",
+                alt.Tooltip("text:N", title="time"),
+            ],
+        )
+        .properties(
+            width=2 * WIDTH, height=max(60, each * len(rows) * len(order)),
+            title=heading(title, note),
+        )
+    )  # fmt: skip
+
+
+def _natural(name: str) -> tuple[int, str]:
+    digits = "".join(c for c in name if c.isdigit())
+    return (int(digits) if digits else -1, name)
