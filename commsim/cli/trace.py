@@ -21,8 +21,13 @@ trace = typer.Typer(
     help="Recorded steps: PyTorch profiler (Kineto), NCCL Flight Recorder, execution traces,"
     " Chakra, nsys SQLite exports. Every command takes --json. Exit codes: 0 ok, 2 bad input;"
     " of `summary` also 3, the ranks' operations do not match.",
-    no_args_is_help=True,
 )
+
+
+@trace.callback(invoke_without_command=True)
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @trace.command()

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commsim.traces.joining import Operation
 from commsim.traces.line import PAUSE
 from commsim.traces.recording import COMMUNICATION, COMPUTE, COPY, WAIT, Recording
 from commsim.traces.replay import Priced, Replay
 from commsim.units import Bytes, Seconds
 
 HOST = "host and launches"
-WAITING = "waiting for ranks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,8 +210,3 @@ def _does(replay: Replay, task: int) -> str:
     if part.call is not None:
         return part.call.operation
     return {COMPUTE: "computing", COPY: "copying", PAUSE: HOST, WAIT: HOST}.get(part.kind, HOST)
-
-
-def unmatched(operations: Sequence[Operation], recorded: int) -> int:
-    """How many operations not all recorded ranks of the group have."""
-    return sum(1 for op in operations if 1 < recorded != len(op.starts) and not op.call.is_message)

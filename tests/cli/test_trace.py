@@ -39,6 +39,12 @@ def files(tmp_path: Path) -> str:
     return f"{kineto(tmp_path / 'a.json', 0)} {kineto(tmp_path / 'b.json', 1, late=50)}"
 
 
+def test_without_a_command_it_lists_them(commsim: Command) -> None:
+    ran = commsim("trace")
+    assert (ran.code, ran.err) == (0, "")
+    assert all(name in ran.out for name in ("summary", "replay", "convert", "Exit codes"))
+
+
 def test_summary_splits_waiting_from_transfer(commsim: Command, files: str) -> None:
     ran = commsim(f"trace summary {files}")
     assert ran.code == 0

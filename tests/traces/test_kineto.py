@@ -202,6 +202,25 @@ def test_foreign_files_are_refused_with_the_place(tmp_path: Path, text: str, sai
         read_recordings([path])
 
 
+def test_a_truncated_packed_file_says_so(tmp_path: Path) -> None:
+    events = [kernel(f"kernel_{i}", i, 1) for i in range(3000)]
+    data = gzip.compress(write(tmp_path / "r.json", events).read_bytes())
+    path = tmp_path / "r.json.gz"
+    for length in (12, len(data) // 2, len(data) - 4):
+        path.write_bytes(data[:length])
+        with pytest.raises(SpecError, match=r"r\.json\.gz: gzip: .*; expected a whole \.gz file"):
+            read_recordings([path])
+
+
+def test_progress_tells_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.json", [kernel("k" * 5000, 10 * i, 5) for i in range(700)])
+    told: list[tuple[int, int]] = []
+    Kineto().recordings(path, lambda done, of: told.append((done, of)))
+    assert len(told) >= 3
+    assert told == sorted(told)
+    assert told[-1][0] <= told[-1][1] == path.stat().st_size
+
+
 def test_the_format_is_recognised_by_its_beginning(tmp_path: Path) -> None:
     assert recognised(write(tmp_path / "r.json", step())) == Kineto()
 

@@ -56,6 +56,13 @@ def test_chrome_is_a_trace_that_kineto_reads_back(tmp_path: Path) -> None:
     assert any("nvlink" in name.lower() or "->" in name for name in counters)  # the links
 
 
+def test_pytorchs_own_checker_accepts_it(tmp_path: Path) -> None:
+    validator = pytest.importorskip("torch.profiler._trace_validator")
+    target = tmp_path / "t.json"
+    Chrome().write_step(replay(recorded(tmp_path), Where(cluster=load_cluster("dgx-h100"))), target)
+    assert validator.validate_trace(str(target)) == (True, [])
+
+
 def test_the_bandwidth_counter_is_that_of_nccl_tests(tmp_path: Path) -> None:
     """4 MiB on two ranks: bus factor 2 (n - 1) / n = 1, over the 120 us from 180 to 300."""
     target = tmp_path / "t.json"
