@@ -205,9 +205,9 @@ def predict(
 ) -> Prediction:
     """How long `collective` takes on `cluster`, in s, with its interval, algorithm, bottleneck.
 
-    library: None is the cluster's own default. profile: a Profile or its file; None is the shipped
-    one. Raises CollectiveError for a rank or root the cluster does not have, LibraryError for
-    settings the library refuses.
+    library: None is the cluster's own default. profile: a Profile or its file; None is the
+    cluster's own, else the shipped one. Raises CollectiveError for a rank or root the cluster does
+    not have, LibraryError for settings the library refuses.
 
     >>> from commsim.topology.load import load_cluster
     >>> p = predict(Collective("all_reduce", nbytes=1 << 30), load_cluster("dgx-h100"))
@@ -216,6 +216,8 @@ def predict(
     """
     if library is None:
         library = find_library(cluster.default_library)
+    if profile is None and isinstance(cluster.profile, Profile):
+        profile = cluster.profile
     if profile is None:
         profile = shipped(PROFILES[library.name])
     elif not isinstance(profile, Profile):

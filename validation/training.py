@@ -33,8 +33,8 @@ from commsim.topology.load import load_cluster
 from commsim.workload.layout import Layout
 from commsim.workload.load import load_model
 from commsim.workload.model import Model
-from commsim.workload.step import SHIPPED, shipped, step_with
-from commsim.workload.trust import tags_of
+from commsim.workload.step import step_with
+from commsim.workload.trust import SHIPPED, shipped, tags_of
 from validation.priors import Prior
 
 Array = NDArray[np.float64]

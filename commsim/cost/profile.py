@@ -34,7 +34,7 @@ class Profile:
     spreads: Mapping[str, Spread]
     fitted: Mapping[str, tuple[str, ...]]
     calibration: Calibration | None = None
-    _resolved: dict[Any, dict[str, float]] = field(default_factory=dict, repr=False)
+    _resolved: dict[Any, dict[str, float]] = field(default_factory=dict, repr=False, init=False)
 
     @property
     def report(self) -> Report | None:

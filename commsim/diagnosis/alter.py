@@ -95,4 +95,4 @@ def with_constant(profile: Profile, name: str, factor: float) -> Profile:
     old = profile.constants[name]
     low, high = old.limits
     new = replace(old, value=old.value * factor, limits=(low * factor, high * factor))
-    return replace(profile, constants={**profile.constants, name: new}, _resolved={})
+    return replace(profile, constants={**profile.constants, name: new})

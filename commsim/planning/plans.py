@@ -29,7 +29,8 @@ from commsim.units import Seconds, format_time
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
 from commsim.workload.rules import problems
-from commsim.workload.step import StepPrediction, predict_step, shipped
+from commsim.workload.step import StepPrediction, predict_step
+from commsim.workload.trust import settle
 
 OBJECTIVES = ("time", "cost", "memory")
 TIE = 0.06
@@ -207,10 +208,7 @@ def plan(
         raise PlanError(
             f"plan: expected top of 1 or more and simulate of 0 or more, got {top} and {simulate}"
         )
-    if profile is None:
-        profile = shipped()
-    elif not isinstance(profile, Profile):
-        profile = Profile.load(profile)
+    cluster, profile = settle(cluster, profile)
     names = (framework,) if isinstance(framework, str) else tuple(framework)
     held = {name: tuple(values) for name, values in (only or {}).items()}
     spaces = [

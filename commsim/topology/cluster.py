@@ -34,7 +34,8 @@ class Fabric:
 class Cluster:
     """`nodes` equal machines; rank r is GPU r % gpus_per_node of node r // gpus_per_node.
 
-    notes: every default that was used and every assumption made, one sentence each.
+    notes: every default that was used and every assumption made, one sentence each. profile: a
+    calibration of this cluster's collectives that `predict` takes where it is not given another.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Cluster:
     default_library: str = "nccl@2.30.7"
     notes: tuple[str, ...] = ()
     price_per_gpu_hour: float | None = None
+    profile: object = None
 
     @property
     def gpus_per_node(self) -> int:

@@ -32,8 +32,8 @@ from commsim.workload.memory import Memory
 from commsim.workload.model import Model
 from commsim.workload.serving import ELEMENT, serving_memory
 from commsim.workload.serving_phases import Engine, Phase
-from commsim.workload.step import shipped
 from commsim.workload.token_work import Serving
+from commsim.workload.trust import settle
 from commsim.workload.validity import check
 
 DTYPES = ("bfloat16", "float16", "float8")
@@ -173,10 +173,7 @@ def predict_inference(
         raise UnknownNameError("all_reduce", all_reduce, KINDS)
     seen = prompt + output // 2 if context is None else context
     layout = _layout(model, cluster, tp, pp, ep, dp, batch, prompt, output, seen, dtype)
-    if profile is None:
-        profile = shipped()
-    elif not isinstance(profile, Profile):
-        profile = Profile.load(profile)
+    cluster, profile = settle(cluster, profile)
     gpu = compute.device(cluster.gpu)
     values = dict(profile.values((("generation", gpu.generation),))) | {"host": 0.0, "cast": 0.0}
     serving = Serving(

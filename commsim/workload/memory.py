@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from commsim.topology.cluster import Cluster
@@ -194,7 +195,7 @@ def _memory(
     distinct, which = contents(model, layout)
     held = tuple(run.holdings(one) for one in distinct)
     found = []
-    looked_at = enumerate(which)
+    looked_at: Iterable[tuple[int, int]] = enumerate(which)
     if brief and pipeline(layout.schedule).names[0] in FALLING:
         looked_at = zip(map(which.index, range(len(distinct))), range(len(distinct)), strict=True)
     for stage, kind in looked_at:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +34,11 @@ from commsim.workload.model import Model
 from commsim.workload.passes import Sent, Setting
 from commsim.workload.pipeline import Outline, outline, pipeline
 from commsim.workload.stages import stages
-from commsim.workload.trust import interval, tags_of
+from commsim.workload.trust import interval, settle, shipped, tags_of
 from commsim.workload.validity import check
 
-SHIPPED = Path(__file__).with_name("profiles") / "training.toml"
 Grid = list[list[ChunkCost]]
 KINDS = ("tp", "cp", "ep", "pp", "dp")
-
-
-@lru_cache(maxsize=1)
-def shipped() -> Profile:
-    """The constants of compute that come with commsim."""
-    return Profile.load(SHIPPED)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -216,7 +209,8 @@ def predict_step(
 ) -> StepPrediction:
     """What one training step of `model` takes on `cluster` under `layout`, in s.
 
-    profile: constants of compute, or their file; None: the shipped ones. Raises LayoutError where
+    profile: constants of compute, or a calibration of the cluster's collectives, or its file; None:
+    the shipped ones. Raises LayoutError where
     the layout cannot be, naming the rule and the nearest one that can.
 
     >>> from commsim.topology.load import load_cluster
@@ -227,10 +221,7 @@ def predict_step(
     (True, True)
     """
     check(layout, model, cluster)
-    if profile is None:
-        profile = shipped()
-    elif not isinstance(profile, Profile):
-        profile = Profile.load(profile)
+    cluster, profile = settle(cluster, profile)
     return step_with(model, cluster, layout, profile.values(tags_of(cluster, layout)), profile)
 
 

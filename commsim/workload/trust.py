@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from commsim.cost.profile import Profile
 from commsim.topology.cluster import Cluster
@@ -12,6 +14,9 @@ from commsim.workload import compute
 from commsim.workload.frameworks import framework
 from commsim.workload.layout import Layout
 
+SHIPPED = Path(__file__).with_name("profiles") / "training.toml"
+OF_COMPUTE = "matmul"
+"""A constant that only profiles of compute have."""
 STRANGE = 1.5
 """How much wider, in ln, the interval is for each tag that no step was fitted to."""
 
@@ -26,6 +31,27 @@ def tags_of(cluster: Cluster, layout: Layout) -> Tags:
         ("generation", generation), ("stack", framework(layout).stack),
         ("framework", layout.framework),
     )  # fmt: skip
+
+
+def settle(cluster: Cluster, profile: Profile | str | Path | None) -> tuple[Cluster, Profile]:
+    """The cluster and the constants of compute to take.
+
+    profile: of compute; or a calibration of collectives, which the cluster then carries while
+    compute takes the shipped constants.
+    """
+    if profile is None:
+        return cluster, shipped()
+    if not isinstance(profile, Profile):
+        profile = Profile.load(profile)
+    if OF_COMPUTE in profile.constants:
+        return cluster, profile
+    return replace(cluster, profile=profile), shipped()
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Profile:
+    """The constants of compute that come with commsim."""
+    return Profile.load(SHIPPED)
 
 
 def interval(duration: Seconds, profile: Profile, tags: Tags) -> tuple[Seconds, Seconds]:

@@ -20,7 +20,7 @@ from commsim.planning.space import Space
 from commsim.planning.store import Store
 from commsim.planning.survey import Question, Surveyed
 from commsim.workload.layout import Layout
-from commsim.workload.step import shipped
+from commsim.workload.trust import shipped
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import commsim
 from commsim.planning.engine import Engine
 from commsim.planning.search import search
 from commsim.planning.space import Space
-from commsim.workload.step import shipped
+from commsim.workload.trust import shipped
 
 pytest.importorskip("distributed")
 pytest.importorskip("joblib")

@@ -13,8 +13,8 @@ from commsim.planning.search import Candidate, Found, Front, search
 from commsim.planning.space import ABILITIES, Space, ladders, layouts, variants
 from commsim.workload.memory import memory
 from commsim.workload.rules import problems
-from commsim.workload.step import predict_step, shipped, step_with
-from commsim.workload.trust import tags_of
+from commsim.workload.step import predict_step, step_with
+from commsim.workload.trust import shipped, tags_of
 
 
 def space_of(

@@ -85,7 +85,8 @@ def test_every_gradient_is_exchanged_once() -> None:
     plain = Layout(dp=32, global_batch=64, zero_stage=0, framework="megatron")
     found = predict_step(SMALL, H100, plain)
     assert total_bytes(of(found, "dp", "all_reduce")) == pytest.approx(
-        4 * SMALL.parameters, rel=1e-8  # buckets of whole bytes
+        4 * SMALL.parameters,
+        rel=1e-8,  # buckets of whole bytes
     )
     found = predict_step(SMALL, H100, replace(plain, zero_stage=1, framework="nemo"))
     assert total_bytes(of(found, "dp", "reduce_scatter")) == pytest.approx(2 * SMALL.parameters)
@@ -191,3 +192,21 @@ def test_only_commsim_errors_for_odd_layouts() -> None:
     for layout in (Layout(dp=0), Layout(dp=32, seq_len=-1), Layout(dp=32, dtype="int3")):
         with pytest.raises(CommsimError):
             predict_step(SMALL, H100, layout)
+
+
+def test_a_calibration_of_the_cluster_reaches_the_step() -> None:
+    """A profile of collectives whose NICs carry a tenth: what waits for the network waits longer,
+    and compute does not change."""
+    from commsim.cost.profile import shipped as collectives
+
+    base = collectives("nccl")
+    constants = {
+        name: replace(c, value=c.value / 10, limits=(0.0, c.limits[1])) if name == "nic" else c
+        for name, c in base.constants.items()
+    }
+    slow = replace(base, constants=constants)
+    layout = Layout(dp=32, global_batch=32, overlap_grad_reduce=False, overlap_param_gather=False)
+    plain = predict_step(SMALL, H100, layout)
+    calibrated = predict_step(SMALL, H100, layout, slow)
+    assert calibrated.exchange > 3 * plain.exchange
+    assert calibrated.spent == plain.spent
