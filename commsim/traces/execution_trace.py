@@ -192,15 +192,20 @@ def _noted(node: _Node, groups: dict[str, Group]) -> Call | None:
         ATTRIBUTES[name]: value for name, value in node.attributes.items() if name in ATTRIBUTES
     }
     values = node.inputs.get("values")
+    other = None  # of a message, the position of its other end in the group
     for value in values if isinstance(values, list) else ():
         if isinstance(value, str) and names.operation(value) is not None:
             arguments.setdefault(metadata.NAME, value)
+        elif isinstance(value, str) and value.isdecimal():  # before schema 1.0.3
+            arguments.setdefault("Process Group Name", value)
         elif isinstance(value, list) and len(value) == 2:
             if all(isinstance(v, str) for v in value):
                 arguments.setdefault("Process Group Name", value[0])
                 arguments.setdefault("Process Group Description", value[1])
             elif isinstance(value[0], int) and isinstance(value[1], bool):
                 arguments.setdefault("Seq", value[0])
+        elif isinstance(value, int) and other is None and "Process Group Name" in arguments:
+            other = value
     known = groups.get(str(arguments.get("Process Group Name")))
     if known is not None:
         arguments.setdefault("Group size", known.size)
@@ -214,7 +219,13 @@ def _noted(node: _Node, groups: dict[str, Group]) -> Call | None:
     if group is not None and (known is None or group.size > known.size):
         groups[group.name] = group
     call = metadata.call_of(arguments)
-    return call if call is None else replace(call, blocking=False)
+    if call is None:
+        return None
+    group = groups.get(call.group)
+    if call.is_message and call.peer is None and other is not None and group is not None:
+        ranks = group.ranks or tuple(range(group.size))
+        call = replace(call, peer=ranks[other] if 0 <= other < len(ranks) else None)
+    return replace(call, blocking=False)
 
 
 def _tensors(inputs: Mapping[str, Any]) -> tuple[int, str]:

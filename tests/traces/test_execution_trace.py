@@ -115,6 +115,17 @@ def test_record_param_comms_of_nccl(tmp_path: Path) -> None:
     assert found.groups["5"].size == 4
 
 
+def test_messages_of_nccl_name_the_other_end_by_its_position(tmp_path: Path) -> None:
+    listed = [{"pg_name": "7", "pg_desc": "pp", "ranks": [4, 8, 12], "group_size": 3}]
+    named = node(3, "## process_group:init ##", [json.dumps(listed)], ["String"])
+    values: list[Any] = [[tensor(16)], [2, True], ["7", "pp"], 2, "send", [], [], 4, 4, 3]
+    sent = node(5, "record_param_comms", values, ["GenericList[Tensor(float)]", *[""] * 9])
+    (found,) = ExecutionTrace().recordings(write(tmp_path / "et_8.json", [named, sent]))
+    (call,) = (e.call for e in found.communication)
+    assert call is not None
+    assert (call.operation, call.peer, call.nbytes, call.group) == ("send", 12, 64, "7")
+
+
 def test_beside_a_profilers_trace_that_is_used(tmp_path: Path) -> None:
     trace = kineto_files.write(tmp_path / "k_rank0.json", kineto_files.step())
     et = write(tmp_path / "et_rank0.json", gloo())
