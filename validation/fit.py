@@ -28,7 +28,7 @@ from validation.priors import PRIORS
 from validation.published import Point, read_points
 
 PROFILE = Path(nccl_cost.__file__).with_name("profiles") / "nccl.toml"
-REPORT = Path(__file__).with_name("REPORT.md")
+REPORT = Path(__file__).with_name("sections") / "collectives.md"
 
 EVENNESS = 0.5
 """How far platforms weigh the same in the interval: 0 every point, 1 every platform."""

@@ -25,11 +25,12 @@ from commsim.planning.reasons import differences
 from commsim.workload.memory import memory
 
 # What the software of a source could not do yet: its layouts are also compared with the best that
-# it could have said. Megatron-LM of SC'21 replicates optimizer states and always recomputes.
+# it could have said. Megatron-LM of SC'21 replicates
+# optimizer states, always recomputes and knows no sequence parallelism.
 HELD: dict[str, dict[str, tuple[Any, ...]]] = {
     "SC21": {
         "zero_stage": (0,), "recompute": ("full",), "overlap_grad_reduce": (False,),
-        "overlap_param_gather": (False,), "tp_comm_overlap": (False,), "cp": (1,),
+        "overlap_param_gather": (False,), "tp_comm_overlap": (False,), "cp": (1,), "sequence_parallel": (False,),
     },
     "MLM": {"tp_comm_overlap": (False,), "cp": (1,), "recompute": ("none", "selective", "full")},
 }  # fmt: skip

@@ -3,7 +3,7 @@
 Fits the constants of commsim/workload to published steps (validation/published/training.json, each
 with its source), writes the shipped profile, then refits with each source left out: from that come
 the left-out error and the interval. `--quick` only judges the shipped profile. Writes
-validation/TRAINING.md.
+validation/sections/training.md.
 
 Minimises the robust sum of squared ln(predicted / measured), every source weighing alike, plus the
 priors of validation/priors_training.toml. Repeats of one configuration are one point.
@@ -39,7 +39,7 @@ from validation.priors import Prior
 
 Array = NDArray[np.float64]
 TABLE = Path(__file__).parent / "published" / "training.json"
-REPORT = Path(__file__).with_name("TRAINING.md")
+REPORT = Path(__file__).with_name("sections") / "training.md"
 KINDS = ("generation", "stack", "framework")
 STEP = 1e-4  # of ln(constant), for derivatives
 NOISE = 0.07  # ln residuals below count squared, above linearly
