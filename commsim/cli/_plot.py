@@ -18,6 +18,7 @@ from commsim.errors import CommsimError, PictureError
 from commsim.report.picture import check_picture, check_place, svg, write_picture
 
 if TYPE_CHECKING:
+    from commsim.calibration.agreement import Agreement, Compared
     from commsim.cost.profile import Profile
     from commsim.diagnosis.findings import Findings
     from commsim.engine.timeline import Timeline
@@ -257,14 +258,24 @@ def planned(found: Plans, points: Sequence[Point] = ()) -> Iterator[Picture]:
 def calibrated(measurements: Sequence[Measurement], profile: Profile) -> Iterator[Picture]:
     """Errors of held-back points, all points with the new profile, how often its interval holds."""
     from commsim.calibration.agreement import agreement, compare
-    from commsim.report.plots.residuals import coverage, held_out, residuals
+    from commsim.report.plots.residuals import held_out
 
     assert profile.calibration
     if profile.calibration.report.held_out:
         yield "held back", held_out(profile.calibration.report.held_out)
     points = compare(measurements, profile)
-    yield "residuals", residuals(points, "Points of the fit, with the calibrated profile")
-    yield "coverage", coverage(agreement(points))
+    title = "Points of the fit, with the calibrated profile"
+    yield from validated(points, agreement(points), title)
+
+
+def validated(
+    points: Sequence[Compared], rows: Sequence[Agreement], title: str
+) -> Iterator[Picture]:
+    """Every point, predicted against measured, and how often the interval holds."""
+    from commsim.report.plots.residuals import coverage, residuals
+
+    yield "residuals", residuals(points, title)
+    yield "coverage", coverage(rows)
 
 
 def diagnosed(found: Findings) -> Iterator[Picture]:

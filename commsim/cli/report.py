@@ -13,7 +13,7 @@ from commsim.cli import _arguments as a
 from commsim.cli import main
 from commsim.errors import UnknownNameError
 
-KINDS = ("predict", "compare", "calibrate", "diagnose", "step", "plan")
+KINDS = ("predict", "compare", "calibrate", "diagnose", "step", "plan", "validate")
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -30,7 +30,7 @@ def report(
 
     Example: commsim report predict dgx-h100 all_reduce --size 1GiB --nodes 4 -o report.html
 
-    Exit codes: 0 ok, 2 bad input, 1 where `diagnose` finds a machine sick.
+    Exit codes: 0 ok, 2 bad input, 1 where `diagnose` or `validate` exits so.
     """
     if command not in KINDS:
         raise UnknownNameError("report: command", command, KINDS)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from commsim.calibration.agreement import Agreement, Compared, agreement, compare
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli._measured import Files, MeasuredCluster, read_measured
 from commsim.cli._output import print_json, print_table
 from commsim.errors import UnitError
-from commsim.report.agreement import check_picture, draw
 from commsim.units import format_time
 
 PASSED = 1  # exit code where the error is larger than --tolerance
@@ -37,9 +36,8 @@ def validate(
             "--tolerance", help="Exit with 1 if the median error of all points is larger: 10%."
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw it: a .png, or an .html with the tables.")
-    ] = None,
+    plot: a.Plot = None,
+    report: a.Report = None,
     json: a.Json = False,
 ) -> int:
     """How far predictions are off: a table by regime, operation, nodes and ranks, and the worst.
@@ -52,8 +50,7 @@ def validate(
     Exit codes: 0 ok, 2 bad input, 1 the median error of all points is larger than --tolerance.
     """
     most = None if tolerance is None else read_share("--tolerance", tolerance)
-    if plot is not None:
-        check_picture(plot)
+    drawn = pictures.Drawn(plot, report).check()
     measurements = read_measured(
         files, cluster, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch,
@@ -61,19 +58,21 @@ def validate(
     book = a.read_profile(profile)
     compared = compare(measurements, book)
     rows = agreement(compared)
-    if plot is not None:
-        draw(plot, compared, rows, book.name if book else "as shipped")
     passed = most is not None and rows[0].median > most
+    data = {
+        "profile": book.name if book else None,
+        "tolerance": most,
+        "within_tolerance": None if most is None else not passed,
+        "agreement": [asdict(row) for row in rows],
+        "points": [_point(c) for c in compared],
+    }
+    name = data["profile"] or "as shipped"
+    drawn.write(
+        lambda: pictures.validated(compared, rows, f"Predicted against measured, profile {name}"),
+        "validate", data,
+    )  # fmt: skip
     if json:
-        print_json(
-            {
-                "profile": book.name if book else None,
-                "tolerance": most,
-                "within_tolerance": None if most is None else not passed,
-                "agreement": [asdict(row) for row in rows],
-                "points": [_point(c) for c in compared],
-            }
-        )
+        print_json(data)
     else:
         _print(compared, rows)
         if passed:

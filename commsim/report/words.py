@@ -9,7 +9,7 @@ from commsim.units import format_rate, format_size, format_time
 
 SHARES = {
     "mfu", "likelihood", "bottleneck_share", "median", "mean", "worst_tenth", "fitted", "inside",
-    "utilization", "before", "after",
+    "utilization", "before", "after", "tolerance",
 }  # fmt: skip
 """Keys of numbers that are shares of one."""
 UNITS = ("bytes_per_s", "per_s_per_gpu", "per_s", "bytes", "s")

@@ -1,9 +1,8 @@
-"""Predicted against measured, and its picture."""
+"""Predicted against measured."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from commsim.cost.profile import shipped
 from commsim.errors import CalibrationError, ProfileError
 from commsim.libraries.gloo import Gloo
 from commsim.measurements.measurement import Measurement
-from commsim.report.agreement import check_picture, draw
 
 from .machines import SIZES, changed, cluster, measured
 
@@ -64,19 +62,3 @@ def test_nothing_to_compare() -> None:
     wrong = [replace(m, wrong=2) for m in off()]
     with pytest.raises(CalibrationError, match="right result"):
         compare(wrong)
-
-
-def test_names_in_a_page_are_text(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    named = [replace(m, provenance={"file": "<script>x.log", "line": 1}) for m in off()]
-    found = compare(named)
-    draw(tmp_path / "x.html", found, agreement(found), "<b>")
-    page = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert "<script>" not in page
-    assert "&lt;script&gt;x.log:1" in page
-    assert "profile &lt;b&gt;" in page
-
-
-def test_a_picture_needs_a_known_ending() -> None:
-    with pytest.raises(CalibrationError, match=r"ending in .png or .html, got .pdf"):
-        check_picture(Path("x.pdf"))

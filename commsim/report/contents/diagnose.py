@@ -35,9 +35,12 @@ def parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
                 ("cause", "cause"),
                 ("what it is", "what"),
                 ("fits best", "detail"),
-                ("check", "check"),
-                ("fix", "fix"),
             ),
+        ),
+        Table(
+            title="What to look at and what to do",
+            path="hypotheses",
+            columns=(("cause", "cause"), ("check", "check"), ("fix", "fix")),
         ),
         *(
             Lines(title=f"Evidence: {h['cause']}", path=f"hypotheses/{i}/evidence")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commsim.calibration.agreement import Agreement
+from commsim.calibration.agreement import Agreement, compare
 from commsim.collectives.collective import Collective
 from commsim.libraries.lookup import library
 from commsim.measurements.measurement import Measurement
@@ -18,7 +18,7 @@ from commsim.report.plots.curves import curves
 from commsim.report.plots.gantt import step_timeline, timeline
 from commsim.report.plots.heat import link_heat
 from commsim.report.plots.regions import regions
-from commsim.report.plots.residuals import coverage
+from commsim.report.plots.residuals import coverage, residuals
 from commsim.report.plots.scaling import scaling, step_scaling
 from commsim.report.plots.step_waterfall import step_waterfall
 from commsim.report.plots.style import COLOURS, log_ticks, styled
@@ -183,6 +183,17 @@ def test_a_step_scales_beside_the_fewest_gpus() -> None:
     found = {r["count"]: r for r in rows(step_scaling(steps, "t"))}
     assert found[16]["ideal"] == steps[0].tokens_per_second_per_gpu
     assert found[16]["rate"] == steps[1].tokens_per_second_per_gpu
+
+
+def test_residuals_show_every_point_and_its_error(two: Cluster) -> None:
+    asked = Collective("all_reduce", nbytes=1 << 20)
+    predicted = predict(asked, two).duration
+    found = compare([Measurement(asked, duration=1.25 * predicted, cluster=two)])
+    point = next(r for r in rows(residuals(found, "t")) if "operation" in r)
+    assert point["measured"] == 1.25 * predicted
+    assert point["predicted"] == predicted
+    assert point["error"] == pytest.approx(-0.2)  # 1 / 1.25 - 1
+    assert (point["operation"], point["nodes"]) == ("all_reduce", "several nodes")
 
 
 def test_coverage_says_how_many_of_how_many() -> None:
