@@ -29,8 +29,9 @@ from commsim.workload.memory import memory
 # optimizer states, always recomputes and knows no sequence parallelism.
 HELD: dict[str, dict[str, tuple[Any, ...]]] = {
     "SC21": {
-        "zero_stage": (0,), "recompute": ("full",), "overlap_grad_reduce": (False,),
-        "overlap_param_gather": (False,), "tp_comm_overlap": (False,), "cp": (1,), "sequence_parallel": (False,),
+        "zero_stage": (0,), "recompute": ("full",), "overlap_grad_reduce": (False,), "cp": (1,),
+        "overlap_param_gather": (False,), "tp_comm_overlap": (False,),
+        "sequence_parallel": (False,),
     },
     "MLM": {"tp_comm_overlap": (False,), "cp": (1,), "recompute": ("none", "selective", "full")},
 }  # fmt: skip

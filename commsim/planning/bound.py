@@ -75,7 +75,7 @@ class Costs:
     def _of(self, layout: Layout) -> tuple[Setting, Made, dict[Chunk, Seconds]]:
         key = (
             layout.tp, layout.cp, layout.ep, layout.etp, layout.micro_batch, layout.recompute,
-            layout.tp_comm_overlap, layout.pp > 1, layout.order, pipeline(layout.schedule).splits,
+            layout.tp_comm_overlap, layout.sequence_parallel, layout.pp > 1, layout.order,
         )  # fmt: skip
         found = self._made.get(key)
         if found is None:

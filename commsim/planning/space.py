@@ -168,17 +168,21 @@ def _structures(space: Space, rejected: Counter[str] | None) -> Iterator[Layout]
     """tp, cp, pp with schedule and interleave, ep and etp; micro-batches of one sequence."""
     world, able = space.cluster.n_ranks, space.able
     inner = () if space.model.kind == "list" else able.inner
-    sizes = {name: divisors(world) if name in inner else (1,) for name in ("tp", "cp", "pp")}
+    sizes: dict[str, tuple[Any, ...]] = {
+        name: divisors(world) if name in inner else (1,) for name in ("tp", "cp", "pp")
+    }
     pieces = max(1, space.seq_len // LEAST_PIECE)
     sizes["cp"] = tuple(n for n in sizes["cp"] if n <= pieces)
-    for tp, cp, pp in product(*(space.held(name, values) for name, values in sizes.items())):
+    sizes["sequence_parallel"] = (True,)
+    held = (space.held(name, values) for name, values in sizes.items())
+    for tp, cp, pp, along in product(*held):
         dp, rest = divmod(world, tp * cp * pp)
         if rest or space.global_batch % dp:
             continue
         plain = Layout(
             tp=tp, cp=cp, pp=pp, dp=dp, global_batch=space.global_batch, seq_len=space.seq_len,
             dtype=space.dtype, framework=space.framework, zero_stage=0,
-            order=space.held("order", able.orders)[0],
+            order=space.held("order", able.orders)[0], sequence_parallel=along,
         )  # fmt: skip
         for ep, etp in _experts(space, tp, dp * cp):
             one = replace(plain, ep=ep, etp=etp)
@@ -295,6 +299,6 @@ def _switches(base: Layout, space: Space) -> Iterator[tuple[bool, bool, bool]]:
         )
         if exchanged and not held:
             continue
-        able = space.able.beside and near
+        able = space.able.beside and near and base.sequence_parallel
         for beside in space.held("tp_comm_overlap", (True, False) if able else (False,)):
             yield reduce, gather, beside

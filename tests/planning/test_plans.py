@@ -173,6 +173,7 @@ def test_no_layout_at_all_says_which_rule_broke(model: commsim.Model) -> None:
         {"overlap_grad_reduce": (False,)},
         {"overlap_param_gather": (False,), "zero_stage": (0,)},
         {"tp_comm_overlap": (False,), "order": ("tp-cp-ep-pp-dp",)},
+        {"sequence_parallel": (False,), "tp": (2, 4)},
         {"hsdp": (None,), "recompute": ("full",), "schedule": ("1f1b",), "interleave": (1, 2)},
     ],
 )
