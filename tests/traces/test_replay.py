@@ -161,9 +161,7 @@ def test_tensor_parallel_groups_keep_their_size(tmp_path: Path) -> None:
 
 def test_a_cluster_must_have_the_ranks(tmp_path: Path) -> None:
     found = recorded(tmp_path, [step()], world=9)
-    with pytest.raises(
-        CollectiveError, match="9 ranks, dgx-h100 with 1 nodes has room for 8"
-    ):
+    with pytest.raises(CollectiveError, match="9 ranks, dgx-h100 with 1 nodes has room for 8"):
         replay(found, Where(cluster=load_cluster("dgx-h100")))
 
 
