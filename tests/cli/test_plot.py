@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -103,3 +104,26 @@ def test_pictures_of_a_simulation_and_a_comparison(commsim: Command, tmp_path: P
     assert "Load of links" in sim.read_text(encoding="utf-8")
     assert commsim(f"compare dgx-a100 {ASKED} -s 1MiB --plot {cmp}").code == 0
     assert "What the difference is due to, at 1 MiB" in cmp.read_text(encoding="utf-8")
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pictures.md").read_text(encoding="utf-8")
+SHOWN = [
+    line
+    for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    for line in block.splitlines()
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SHOWN, ids=lambda line: line.split()[1])
+def test_what_the_documentation_shows_runs(
+    commsim: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    pytest.importorskip("altair")
+    monkeypatch.chdir(tmp_path)
+    ran = commsim(line.removeprefix("commsim "))
+    assert ran.code == 0, ran.err
+    name = line.split()[-1]
+    assert (tmp_path / name).stat().st_size > 10_000
+    if name.endswith(".svg"):
+        assert f"](pictures/{name})" in PAGE

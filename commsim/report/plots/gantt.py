@@ -136,7 +136,7 @@ def _gantt(
     kinds = sorted({b.kind for b in merged})
     return (
         alt.Chart(data(values))
-        .mark_bar()
+        .mark_bar(aria=False)
         .encode(
             x=alt.X("begin:Q").scale(nice=False, domain=[0, whole]).axis(
                 title="time from the start", labelExpr=TIME_LABEL, tickCount=8
@@ -154,6 +154,7 @@ def _gantt(
             width=2 * WIDTH, height=max(60, each * len(rows) * len(order)),
             title=heading(title, note),
         )
+        .interactive(bind_y=False)
     )  # fmt: skip
 
 

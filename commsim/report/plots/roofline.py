@@ -25,7 +25,7 @@ TERA = 1e12
 
 def roofline(found: Roofline) -> Chart:
     """FLOP/s over FLOP per byte: the data sheet's roof, the best reached, every operator."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": o.name, "intensity": o.intensity, "rate": o.rate / TERA,
             "kind": f"{o.name.split()[0]}, {o.name.partition(', ')[2]}",
@@ -49,14 +49,11 @@ def roofline(found: Roofline) -> Chart:
             title="arithmetic intensity (FLOP/byte)", format="~g", values=log_ticks([left, right])
         )
     )
+    ticks = log_ticks([r["rate"] for r in (*roofs, *rows)])
     upwards = (
         alt.Y("rate:Q")
-        .scale(type="log", nice=False)
-        .axis(
-            title="TFLOP/s",
-            format="~g",
-            values=log_ticks([r["rate"] for r in roofs]),
-        )
+        .scale(type="log", nice=False, domain=[ticks[0], 1.3 * found.sheet / TERA])
+        .axis(title="TFLOP/s", format="~g", values=ticks)
     )
     lines = alt.Chart(data(roofs)).encode(x=across, y=upwards)
     dash = alt.StrokeDash("roof:N").scale(

@@ -149,9 +149,14 @@ def test_a_ring_is_drawn_rank_by_rank(two: Cluster) -> None:
     heat = rows(link_heat(found))
     hottest = next(iter(found.link_utilization))
     assert heat[0]["link"] == hottest
-    # what a link carried in all is the mean over its steps
-    mine = [r["share"] for r in heat if r["link"] == hottest]
-    assert sum(mine) / len(mine) == pytest.approx(found.link_utilization[hottest], rel=0.02)
+    # what a link carried in all is the mean over time
+    mine = [r for r in heat if r["link"] == hottest]
+    for before, after in pairwise(mine):
+        assert after["begin"] == before["end"]
+    carried = sum(r["share"] * (r["end"] - r["begin"]) for r in mine)
+    assert carried / (mine[-1]["end"] - mine[0]["begin"]) == pytest.approx(
+        found.link_utilization[hottest], rel=0.02
+    )
 
 
 def test_every_stage_and_stream_of_a_played_step_has_its_lane(played_step: StepTimeline) -> None:
