@@ -24,7 +24,7 @@ from commsim.topology import parts
 from commsim.topology.cluster import Cluster
 from commsim.torch_backend import cuda_shim, fake, private
 from commsim.torch_backend.errors import MissingWaitError
-from commsim.torch_backend.group import extent
+from commsim.torch_backend.tensors import extent
 from commsim.torch_backend.world import Rank
 from commsim.units import BytesPerSecond, Seconds
 

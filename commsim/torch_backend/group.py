@@ -12,12 +12,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from commsim.torch_backend import movers, private
-from commsim.torch_backend.errors import UnsupportedCallError
 from commsim.torch_backend.movers import Buffers, Tensor
 from commsim.torch_backend.records import Call, Group, Mover, Post
+from commsim.torch_backend.tensors import (
+    check,
+    counts_of,
+    dtype_of,
+    extent,
+    listed,
+    nbytes_of,
+    nested,
+    pieces,
+    reduce_op_of,
+    root_of,
+    size_of,
+    split_for,
+)
 from commsim.torch_backend.where import where
 from commsim.torch_backend.work import SimulatedWork
 from commsim.torch_backend.world import Rank
@@ -107,35 +119,35 @@ class SimulatedGroup(private.ProcessGroup):
     # Collectives.
 
     def allreduce(self, tensors: Any, opts: Any = None) -> SimulatedWork:
-        tensors = _listed(tensors)
-        op = _reduce_op(opts)
+        tensors = listed(tensors)
+        op = reduce_op_of(opts)
         buffers = tuple(Buffers(inputs=(t,), op=op) for t in tensors)
         return self._collective(
             "all_reduce", "all_reduce", buffers, movers.all_reduce, tensors,
-            nbytes=_nbytes(tensors), counts=_counts(tensors), reduce_op=op,
+            nbytes=nbytes_of(tensors), counts=counts_of(tensors), reduce_op=op,
         )  # fmt: skip
 
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Any, opts: Any = None, *more: Any) -> SimulatedWork:
-        tensors = _listed(tensors)
+        tensors = listed(tensors)
         return self._collective(
             "broadcast", "broadcast", tuple(Buffers(inputs=(t,)) for t in tensors),
-            movers.broadcast, tensors, nbytes=_nbytes(tensors), counts=_counts(tensors),
-            root=_root(opts),
+            movers.broadcast, tensors, nbytes=nbytes_of(tensors), counts=counts_of(tensors),
+            root=root_of(opts),
         )  # fmt: skip
 
     def reduce(self, tensors: Any, opts: Any = None) -> SimulatedWork:
-        tensors = _listed(tensors)
-        op = _reduce_op(opts)
+        tensors = listed(tensors)
+        op = reduce_op_of(opts)
         buffers = tuple(Buffers(inputs=(t,), op=op) for t in tensors)
         return self._collective(
-            "reduce", "reduce", buffers, movers.reduce, tensors, nbytes=_nbytes(tensors),
-            counts=_counts(tensors), reduce_op=op, root=_root(opts),
+            "reduce", "reduce", buffers, movers.reduce, tensors, nbytes=nbytes_of(tensors),
+            counts=counts_of(tensors), reduce_op=op, root=root_of(opts),
         )  # fmt: skip
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        outputs, inputs = _nested(outputs), _listed(inputs)
+        outputs, inputs = nested(outputs), listed(inputs)
         return self._all_gather("all_gather", outputs, inputs)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
@@ -164,12 +176,12 @@ class SimulatedGroup(private.ProcessGroup):
                     f"{output.numel()} != {n} * {value.numel()}"
                 )
         buffers = tuple(
-            Buffers(inputs=(value,), outputs=tuple(_pieces(output, n)))
+            Buffers(inputs=(value,), outputs=tuple(pieces(output, n)))
             for value, output in zip(inputs, outputs, strict=True)
         )
         return self._collective(
             function, "all_gather", buffers, movers.all_gather, outputs, reads=inputs,
-            nbytes=_nbytes(outputs), counts=_counts(inputs),
+            nbytes=nbytes_of(outputs), counts=counts_of(inputs),
         )  # fmt: skip
 
     def _all_gather(self, function: str, outputs: Lists, inputs: Sequence[Tensor]) -> SimulatedWork:
@@ -179,7 +191,7 @@ class SimulatedGroup(private.ProcessGroup):
         )
         sizes = [tuple(t.numel() for t in out) for out in outputs]
         even = all(len(set(each)) == 1 for each in sizes)
-        counts = _counts(inputs) if even else tuple(n for each in sizes for n in each)
+        counts = counts_of(inputs) if even else tuple(n for each in sizes for n in each)
         if not even:
             place = self.rank()
             for value, each in zip(inputs, sizes, strict=True):
@@ -191,29 +203,29 @@ class SimulatedGroup(private.ProcessGroup):
         flat = [t for out in outputs for t in out]
         return self._collective(
             function, "all_gather", buffers, movers.all_gather,
-            flat, reads=inputs, nbytes=_nbytes(flat), counts=counts,
+            flat, reads=inputs, nbytes=nbytes_of(flat), counts=counts,
         )  # fmt: skip
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        inputs = _listed(inputs)
-        outputs = _nested(outputs)[0] if outputs else []
+        inputs = listed(inputs)
+        outputs = nested(outputs)[0] if outputs else []
         return self._collective(
             "gather", "gather", (Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
-            movers.gather, outputs, reads=inputs, nbytes=_nbytes(inputs) * self.size(),
-            counts=_counts(inputs), root=_root(opts),
+            movers.gather, outputs, reads=inputs, nbytes=nbytes_of(inputs) * self.size(),
+            counts=counts_of(inputs), root=root_of(opts),
         )  # fmt: skip
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        outputs = _listed(outputs)
-        inputs = _nested(inputs)[0] if inputs else []
+        outputs = listed(outputs)
+        inputs = nested(inputs)[0] if inputs else []
         return self._collective(
             "scatter", "scatter", (Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
-            movers.scatter, outputs, reads=inputs, nbytes=_nbytes(outputs) * self.size(),
-            counts=_counts(outputs), root=_root(opts),
+            movers.scatter, outputs, reads=inputs, nbytes=nbytes_of(outputs) * self.size(),
+            counts=counts_of(outputs), root=root_of(opts),
         )  # fmt: skip
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        return self._reduce_scatter("reduce_scatter", _listed(outputs), _nested(inputs), opts)
+        return self._reduce_scatter("reduce_scatter", listed(outputs), nested(inputs), opts)
 
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> SimulatedWork:
         return self._scatter_singles("reduce_scatter_tensor", [output], [input], opts)
@@ -236,20 +248,20 @@ class SimulatedGroup(private.ProcessGroup):
                     f"input tensor must be the same size as output size times world size: "
                     f"{value.numel()} != {n} * {output.numel()}"
                 )
-        op = _reduce_op(opts)
+        op = reduce_op_of(opts)
         buffers = tuple(
-            Buffers(inputs=tuple(_pieces(value, n)), outputs=(output,), op=op)
+            Buffers(inputs=tuple(pieces(value, n)), outputs=(output,), op=op)
             for output, value in zip(outputs, inputs, strict=True)
         )
         return self._collective(
             function, "reduce_scatter", buffers, movers.reduce_scatter, outputs, reads=inputs,
-            nbytes=_nbytes(inputs), counts=_counts(outputs), reduce_op=op,
+            nbytes=nbytes_of(inputs), counts=counts_of(outputs), reduce_op=op,
         )  # fmt: skip
 
     def _reduce_scatter(
         self, function: str, outputs: Sequence[Tensor], inputs: Lists, opts: Any
     ) -> SimulatedWork:
-        op = _reduce_op(opts)
+        op = reduce_op_of(opts)
         flat = [t for each in inputs for t in each]
         buffers = tuple(
             Buffers(inputs=tuple(each), outputs=(output,), op=op)
@@ -259,8 +271,8 @@ class SimulatedGroup(private.ProcessGroup):
         even = all(len(set(each)) == 1 for each in sizes)
         return self._collective(
             function, "reduce_scatter", buffers, movers.reduce_scatter, outputs, reads=flat,
-            nbytes=_nbytes(flat), reduce_op=op,
-            counts=_counts(outputs) if even else tuple(n for each in sizes for n in each),
+            nbytes=nbytes_of(flat), reduce_op=op,
+            counts=counts_of(outputs) if even else tuple(n for each in sizes for n in each),
         )  # fmt: skip
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
@@ -272,8 +284,8 @@ class SimulatedGroup(private.ProcessGroup):
         n = self.size()
         return self._all_to_all(
             "all_to_all_single",
-            _split(output, output_splits, n),
-            _split(input, input_splits, n),
+            split_for(output, output_splits, n),
+            split_for(input, input_splits, n),
         )
 
     alltoall_base = all_to_all_single
@@ -283,8 +295,8 @@ class SimulatedGroup(private.ProcessGroup):
     ) -> SimulatedWork:
         return self._collective(
             function, "all_to_all", (Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
-            movers.all_to_all, outputs, reads=inputs, nbytes=_nbytes(inputs), counts=(),
-            splits=tuple(map(_size, inputs)), expects=tuple(map(_size, outputs)),
+            movers.all_to_all, outputs, reads=inputs, nbytes=nbytes_of(inputs), counts=(),
+            splits=tuple(map(size_of, inputs)), expects=tuple(map(size_of, outputs)),
         )  # fmt: skip
 
     def barrier(self, opts: Any = None, *more: Any) -> SimulatedWork:
@@ -299,13 +311,13 @@ class SimulatedGroup(private.ProcessGroup):
     # Messages.
 
     def send(self, tensors: Any, destination: int, tag: int) -> SimulatedWork:
-        return self._message("send", _listed(tensors), self._peer("send", destination), tag)
+        return self._message("send", listed(tensors), self._peer("send", destination), tag)
 
     def recv(self, tensors: Any, source: int, tag: int) -> SimulatedWork:
-        return self._message("recv", _listed(tensors), self._peer("recv", source), tag)
+        return self._message("recv", listed(tensors), self._peer("recv", source), tag)
 
     def recv_anysource(self, tensors: Any, tag: int) -> SimulatedWork:
-        return self._message("recv", _listed(tensors), None, tag)
+        return self._message("recv", listed(tensors), None, tag)
 
     def _peer(self, function: str, place: int) -> int:
         """The rank at a place of the group."""
@@ -317,11 +329,11 @@ class SimulatedGroup(private.ProcessGroup):
         self, operation: str, tensors: Sequence[Tensor], peer: int | None, tag: int
     ) -> SimulatedWork:
         sends = operation == "send"
-        _check(operation, tensors)
+        check(operation, tensors)
         call = Call(
             rank=self._rank.number, function=operation, operation=operation, group=self.simulated,
-            nbytes=_nbytes(tensors), dtype=_dtype(tensors), counts=_counts(tensors), peer=peer,
-            tag=tag, where=where(),
+            nbytes=nbytes_of(tensors), dtype=dtype_of(tensors), counts=counts_of(tensors),
+            peer=peer, tag=tag, where=where(),
         )  # fmt: skip
         buffers = tuple(Buffers(inputs=(t,)) if sends else Buffers(outputs=(t,)) for t in tensors)
         post = self._world.post_message(call, buffers, movers.message, movers.set_aside)
@@ -344,10 +356,10 @@ class SimulatedGroup(private.ProcessGroup):
         splits: tuple[int, ...] | None = None,
         expects: tuple[int, ...] | None = None,
     ) -> SimulatedWork:
-        _check(function, (*writes, *reads))
+        check(function, (*writes, *reads))
         call = Call(
             rank=self._rank.number, function=function, operation=operation, group=self.simulated,
-            nbytes=nbytes, dtype=_dtype(reads or writes), counts=counts,
+            nbytes=nbytes, dtype=dtype_of(reads or writes), counts=counts,
             root=None if root is None else self.simulated.ranks[root],
             reduce_op=None if reduce_op is None else movers.op_name(reduce_op),
             splits=splits, expects=expects, where=where(),
@@ -392,93 +404,3 @@ class Together(private.Work):
 
     def result(self) -> list[Tensor]:
         return [tensor for work in self._works for tensor in work.result()]
-
-
-def extent(tensor: Tensor) -> tuple[int, int]:
-    """The addresses of a tensor's memory, from the first byte to after the last."""
-    if (
-        tensor.layout != torch.strided
-        or tensor.numel() == 0
-        or isinstance(tensor, private.FakeTensor)
-    ):
-        return 0, 0
-    low = tensor.data_ptr()
-    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return low, low + (reach + 1) * tensor.element_size()
-
-
-def _listed(tensors: Any) -> list[Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _nested(tensors: Any) -> list[list[Tensor]]:
-    """Lists of lists, from one list too."""
-    lists = list(tensors)
-    return (
-        [lists] if lists and isinstance(lists[0], torch.Tensor) else [list(each) for each in lists]
-    )
-
-
-def _size(tensor: Tensor) -> int:
-    return int(tensor.numel() * tensor.element_size())
-
-
-def _nbytes(tensors: Sequence[Tensor]) -> int:
-    return sum(map(_size, tensors))
-
-
-def _counts(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    return tuple(t.numel() for t in tensors)
-
-
-def _dtype(tensors: Sequence[Tensor]) -> str:
-    return str(tensors[0].dtype).removeprefix("torch.") if tensors else "uint8"
-
-
-def _pieces(tensor: Tensor, n: int) -> list[Tensor]:
-    """n equal parts of a tensor's memory, as views."""
-    if isinstance(tensor, private.FakeTensor):
-        return []
-    with torch.no_grad(), private.no_modes():
-        return list(tensor.detach().view(-1).view(n, -1).unbind(0))
-
-
-def _split(tensor: Tensor, sizes: Sequence[int] | None, n: int) -> list[Tensor]:
-    """The parts of an all_to_all_single, along the first dimension."""
-    with torch.no_grad(), private.no_modes():
-        if sizes:
-            if sum(sizes) != tensor.shape[0] or len(sizes) != n:
-                raise RuntimeError(
-                    f"Split sizes doesn't match total dim 0 size: {list(sizes)} for {n} ranks and "
-                    f"{tensor.shape[0]}"
-                )
-            return list(torch.split(tensor.detach(), list(sizes)))
-        if tensor.shape[0] % n:
-            raise RuntimeError(
-                f"Tensor's dim 0 does not divide equally across group size: {tensor.shape[0]} "
-                f"and {n}"
-            )
-        return list(tensor.detach().view(n, -1).unbind(0))
-
-
-def _reduce_op(opts: Any) -> Any:
-    op = getattr(opts, "reduceOp", opts)
-    return dist.ReduceOp.SUM if op is None else op
-
-
-def _root(opts: Any) -> int:
-    root = getattr(opts, "rootRank", opts)
-    return 0 if root is None else int(root)
-
-
-def _check(function: str, tensors: Sequence[Tensor]) -> None:
-    """What no backend takes."""
-    for tensor in tensors:
-        if tensor.layout != torch.strided:
-            raise UnsupportedCallError(
-                f"{function}: sparse tensors are not simulated; make it dense before it is sent"
-            )
-        if not tensor.is_contiguous() and not (
-            tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-        ):
-            raise ValueError(f"{function}: Tensors must be contiguous")

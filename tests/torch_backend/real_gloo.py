@@ -15,9 +15,12 @@ import io
 import json
 import os
 import runpy
+import signal
 import sys
 import tempfile
+import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -198,29 +201,53 @@ def rank_of(script: str, rank: int, n: int, port: int, folder: Path) -> None:
     (folder / f"{rank}.json").write_text(json.dumps([printed.getvalue(), RECORD]))
 
 
+def forked(work: Callable[[], None]) -> int:
+    """The process that does the work."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return child
+
+
+def host_store(pipe: int) -> None:
+    """Holds the store, as torchrun's agent does: rank 0 may end before the others."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.write(pipe, str(store.port).encode())
+    time.sleep(600)
+
+
 def run(script: str, n: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # here, as with torchrun, and not in rank 0, which may end before the others
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        children = []
-        for rank in range(n):
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    rank_of(script, rank, n, store.port, folder)
-                    code = 0
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    sys.stderr.flush()
-                    os._exit(code)
-            children.append(child)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        assert codes == [0] * n, f"{script}: {codes}"
-        ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(n)]
-    return {"printed": "".join(p for p, _ in ranks), "ranks": [record for _, record in ranks]}
+        port, written = os.pipe()
+        # in a process of its own: no thread of it is copied when the ranks are forked
+        host = forked(lambda: host_store(written))
+        number = int(os.read(port, 16))
+        os.close(port)
+        os.close(written)
+        ranks = {forked(lambda r=r: rank_of(script, r, n, number, folder)) for r in range(n)}
+        failed = 0
+        while ranks:
+            child, status = os.wait()
+            if child in ranks:
+                ranks.remove(child)
+                if os.waitstatus_to_exitcode(status) and not failed:
+                    failed = child
+                    for other in ranks:  # they would wait for it
+                        os.kill(other, signal.SIGKILL)
+        os.kill(host, signal.SIGKILL)
+        os.waitpid(host, 0)
+        assert not failed, f"{script}: a rank failed"
+        records = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(n)]
+    return {"printed": "".join(p for p, _ in records), "ranks": [each for _, each in records]}
 
 
 if __name__ == "__main__":
