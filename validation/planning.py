@@ -89,14 +89,16 @@ def measured(case: dict[str, Any], gpus: int) -> float:
     return 1.0 / float(truth["tokens_per_s_per_gpu"])
 
 
-def groups(cases: dict[str, dict[str, Any]]) -> Iterator[Group]:
-    """Layouts of one sweep, model and machine; equal layouts as one, by their median."""
+def groups(cases: dict[str, dict[str, Any]], whole: bool = False) -> Iterator[Group]:
+    """Layouts of one sweep, model and machine; equal ones as one, by their median. whole: all that
+    is in a sweep, which may hold several sizes of the machine."""
     sorted_out: dict[tuple[str, str, str], dict[str, list[tuple[str, dict[str, Any]]]]] = {}
     for id, case in cases.items():
         machine = {key: value for key, value in case["cluster"].items() if key != "name"}
         key = (case["sweep"], json.dumps(case["model"]), json.dumps(machine))
-        alike = sorted_out.setdefault(key, defaultdict(list))
-        alike[json.dumps(case["layout"])].append((id, case))
+        one = json.dumps((case["model"], machine, case["layout"]))
+        alike = sorted_out.setdefault((key[0], "", "") if whole else key, defaultdict(list))
+        alike[one].append((id, case))
     for (sweep, *_), layouts in sorted_out.items():
         found = Group(sweep)
         for repeats in layouts.values():
@@ -115,11 +117,9 @@ def groups(cases: dict[str, dict[str, Any]]) -> Iterator[Group]:
             yield found
 
 
-def report_groups(found: Sequence[Group]) -> None:
+def report_groups(title: str, found: Sequence[Group]) -> None:
     """A line each, then the shares."""
-    print(
-        f"{'layouts of one model on one machine':<70}{'n':>4}{'place':>7}{'behind':>9}{'spread':>8}"
-    )
+    print(f"{title:<70}{'n':>4}{'place':>7}{'behind':>9}{'spread':>8}")
     for one in found:
         print(
             f"{one.name[:68]:<70}{len(one.runs):>4}{one.place:>7}{100 * one.behind:>8.1f}%"
@@ -166,7 +166,7 @@ def report_published(cases: dict[str, dict[str, Any]], sources: Sequence[str], m
             + ("" if memory(model, cluster, layout).fits else "  (predicted not to fit)")
         )
         for what, only in (("of all", {}), ("it could say", HELD.get(source))):
-            if only is None:
+            if only is None or layout.zero_stage not in only.get("zero_stage", range(4)):
                 continue
             try:
                 best = commsim.plan(
@@ -191,8 +191,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=4, help="runs of each source")
     args = parser.parse_args()
     cases = read(args.data)
-    found = sorted(groups(cases), key=lambda one: one.name)
-    report_groups(found)
+    for title, whole in (("layouts of one model on one machine", False), ("\nsweeps", True)):
+        report_groups(title, sorted(groups(cases, whole), key=lambda one: one.name))
     if args.published:
         report_published(cases, args.published.split(","), args.most)
 
