@@ -13,75 +13,110 @@ are >= 0: a layout whose bound is above a known step is slower than that step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from commsim.topology.cluster import Cluster
 from commsim.units import Seconds
 from commsim.workload.chunk import ChunkCost, chunk_cost, kinds
+from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
-from commsim.workload.passes import Setting
 from commsim.workload.pipeline import pipeline
 from commsim.workload.stages import Chunk, stages
 from commsim.workload.step import setting
 
 UNSHARDED = 2
 """The highest zero_stage at which no message of a pass depends on the replicas."""
+ROUNDING = 1 - 1e-9
+"""Sums of the same numbers in another order differ by less."""
 
 Made = dict[object, ChunkCost]
 
 
-class Costs:
-    """Costs of chunks under the layouts of one model on one cluster, each worked out once.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is worked out of one micro-batch: the costs of chunks that steps asked for; s, forward
+    and backward, of each kind of layer (by the first that is one), of the embedding, of the head;
+    and of chunks."""
 
-    They depend on tp, cp, ep, etp, micro-batch, recompute, the overlap of tensor-parallel messages
-    and whether the schedule splits the backward pass alone, as long as those dimensions number the
-    ranks fastest.
+    made: Made
+    layers: dict[Layer, Seconds]
+    embedding: Seconds
+    head: Seconds
+    chunks: dict[Chunk, Seconds]
+
+
+class Costs:
+    """Costs under the layouts of one model on one cluster, each worked out once.
+
+    They depend on tp, cp, ep, etp, micro-batch, recompute and the overlap of tensor-parallel
+    messages alone, as long as those dimensions number the ranks fastest.
     """
 
     def __init__(self, model: Model, cluster: Cluster, values: Mapping[str, float]) -> None:
         self.model, self.cluster, self.values = model, cluster, values
-        self._made: dict[object, tuple[Setting, Made, dict[Chunk, Seconds]]] = {}
+        self._known: dict[object, Known] = {}
 
     def made(self, layout: Layout) -> Made | None:
         """What `step_with` may take as known; None where it depends on more."""
         if layout.zero_stage > UNSHARDED or not layout.order.startswith("tp-cp-ep"):
             return None
-        return self._of(layout)[1]
+        return self._of(layout).made
 
     def bound(self, layout: Layout) -> Seconds:
         """What a step under this layout takes at least, s."""
-        s, made, known = self._of(layout)
-        plain = replace(layout, zero_stage=0) if layout.zero_stage > UNSHARDED else layout
+        known = self._of(layout)
         schedule = pipeline(layout.schedule)
         in_turn = not schedule.splits and schedule.route != "both"
         least = fill = 0.0
         for row in _alike(
             self.model, layout.pp, layout.interleave, layout.schedule, layout.framework
         ):
-            busy = 0.0
-            for chunk in row:
-                took = known.get(chunk)
-                if took is None:
-                    cost = chunk_cost(self.model, plain, s, chunk, made)
-                    took = known[chunk] = cost.forward.total + cost.backward.total
-                busy += took
+            busy = sum(self._took(known, chunk) for chunk in row)
             least = max(least, fill + layout.micro_batches * busy)
             if in_turn:
-                fill += known[row[0]]
-        return least + self.values["step"]
+                fill += self._took(known, row[0])
+        return (least + self.values["step"]) * ROUNDING
 
-    def _of(self, layout: Layout) -> tuple[Setting, Made, dict[Chunk, Seconds]]:
+    def _took(self, known: Known, chunk: Chunk) -> Seconds:
+        took = known.chunks.get(chunk)
+        if took is None:
+            took = chunk.embedding * known.embedding + chunk.head * known.head
+            for layer, count in kinds(self.model, chunk.first, chunk.stop):
+                took += count * known.layers[layer]
+            known.chunks[chunk] = took
+        return took
+
+    def _of(self, layout: Layout) -> Known:
         key = (
             layout.tp, layout.cp, layout.ep, layout.etp, layout.micro_batch, layout.recompute,
             layout.tp_comm_overlap, layout.sequence_parallel, layout.pp > 1, layout.order,
         )  # fmt: skip
-        found = self._made.get(key)
+        found = self._known.get(key)
         if found is None:
-            s = setting(self.model, self.cluster, layout, self.values)
-            found = self._made[key] = (s, {}, {})
+            found = self._known[key] = self._worked_out(layout)
         return found
+
+    def _worked_out(self, layout: Layout) -> Known:
+        s = setting(self.model, self.cluster, layout, self.values)
+        plain = replace(layout, zero_stage=0)
+
+        def took(chunk: Chunk) -> Seconds:
+            cost = chunk_cost(self.model, plain, s, chunk, {})
+            return cost.forward.total + cost.backward.total
+
+        layers: dict[Layer, Seconds] = {}
+        at = 0
+        for layer, count in self.model.stacks:
+            if layer not in layers:
+                layers[layer] = took(Chunk(at, at + 1))
+            at += count
+        last = self.model.n_layers
+        return Known(
+            made={}, layers=layers, chunks={},
+            embedding=took(Chunk(0, 0, embedding=True)), head=took(Chunk(last, last, head=True)),
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

@@ -15,17 +15,21 @@ def least_nodes(space: Space) -> int | None:
     """The least number of machines of the space's cluster that hold the model; None if not even
     MOST_GPUS do.
 
-    Tried from what the weights, gradients and Adam's moments of one copy take at least upwards; a
-    number for which no layout exists (7 machines ...) is passed over. Memory alone decides.
+    Doubled from what one copy's state takes at least until a layout fits, then from there upwards
+    one by one; a number for which no layout exists (7 machines ...) is passed over. Memory alone
+    decides.
     """
     cluster = space.cluster
     room = cluster.gpu.memory * USABLE * cluster.gpus_per_node
-    nodes = max(1, int(least_bytes(space) // room))
-    while nodes * cluster.gpus_per_node <= MOST_GPUS:
+    least = most = max(1, int(least_bytes(space) // room))
+    while not _fits(replace(space, cluster=replace(cluster, nodes=most))):
+        most = 1 << most.bit_length()  # the next power of two: it divides as the model does
+        if most * cluster.gpus_per_node > MOST_GPUS:
+            return None
+    for nodes in range(least, most):
         if _fits(replace(space, cluster=replace(cluster, nodes=nodes))):
             return nodes
-        nodes += 1
-    return None
+    return most
 
 
 def least_bytes(space: Space) -> Bytes:

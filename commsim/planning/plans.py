@@ -291,9 +291,10 @@ def _nothing(spaces: Sequence[Space], founds: Sequence[Found]) -> PlanError:
     nodes = least_nodes(space) if lacking else None
     if lacking and nodes is not None:
         gpus = nodes * cluster.gpus_per_node
+        alone = not cluster.node.nics and nodes > cluster.hosts_per_domain
         return PlanError(
             f"plan: {what}: no layout fits in memory; the least that would do is {gpus} GPUs "
-            f"({nodes} nodes)",
+            f"({nodes} nodes{', but these have no network' if alone else ''})",
             gpus,
         )
     reasons = "; ".join(f"{r.count:,} {r.reason}" for r in rejections(founds, 0))

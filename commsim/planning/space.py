@@ -177,7 +177,10 @@ def _structures(space: Space, rejected: Counter[str] | None) -> Iterator[Layout]
     held = (space.held(name, values) for name, values in sizes.items())
     for tp, cp, pp, along in product(*held):
         dp, rest = divmod(world, tp * cp * pp)
-        if rest or space.global_batch % dp:
+        if rest:
+            continue
+        if space.global_batch % dp:
+            _count(rejected, "layout.global_batch")
             continue
         plain = Layout(
             tp=tp, cp=cp, pp=pp, dp=dp, global_batch=space.global_batch, seq_len=space.seq_len,
