@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Picture = tuple[str, Any]
 """What it shows, and the chart."""
+MOST_DRAWN = 4
+"""Machines in the picture of hot links."""
 MOST_NODES = 64
 """Nodes up to which collectives are drawn over node counts, however few the cluster has."""
 CURVE = tuple(2**k for k in range(3, 34))
@@ -63,6 +65,10 @@ class Drawn:
         if self.plot is None and self.report is None:
             return
         drawn = list(pictures())
+        if self.plot is not None and not drawn:
+            raise PictureError(
+                f"--plot: {self.plot}: there is nothing to draw: no bytes, no choice"
+            )
         if self.plot is not None:
             from commsim.report.plots.style import together
 
@@ -201,7 +207,19 @@ def played(found: Timeline, question: a.Question) -> Iterator[Picture]:
     yield "timeline", timeline(found)
     if found.link_utilization:
         yield "load of links", link_heat(found)
-        yield "topology", topology(question.cluster, found.link_utilization)
+        yield "topology", _hot(found, question, topology)
+
+
+def _hot(found: Timeline, question: a.Question, topology: Callable[..., Any]) -> Any:
+    """The machines that carried bytes; the others of equal ones played as one would look idle."""
+    load = found.link_utilization
+    ends = (end for link in load for end in link.split(" -> "))
+    hosts = {int(end.partition("/")[0][4:]) for end in ends if end.startswith("node")}
+    folded = [note for note in found.notes if note.startswith("folded") and "machines" in note]
+    return topology(
+        question.cluster, load, nodes=min(MOST_DRAWN, max(hosts, default=0) + 1),
+        remark="; ".join(folded),
+    )  # fmt: skip
 
 
 def stepped(found: StepPrediction, shown: StepTimeline | None) -> Iterator[Picture]:

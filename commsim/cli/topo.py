@@ -11,7 +11,7 @@ import typer
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
 from commsim.cli._output import print_facts, print_json, print_section, print_table
-from commsim.errors import UnnamedGpuError
+from commsim.errors import PictureError, UnnamedGpuError
 from commsim.report.machine import (
     distance,
     gpu_words,
@@ -52,6 +52,8 @@ def topo(
     """
     drawn = pictures.Drawn(plot).check()
     if every:
+        if plot is not None:
+            raise PictureError("--plot: a list has no picture; name one preset or file")
         words = {name: machine_words(load_cluster(name).node) for name in presets()}
         if json:
             print_json(words)
@@ -63,6 +65,8 @@ def topo(
     try:
         cluster = a.read_cluster(source, nodes=nodes, settings=settings, gpu=gpu)
     except UnnamedGpuError as error:
+        if plot is not None:
+            raise
         _show_unnamed(Path(source), str(error), json)
         return
     cuts = _cuts(cluster)

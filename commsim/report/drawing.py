@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from commsim.topology.cluster import Cluster
 from commsim.units import BytesPerSecond
@@ -18,6 +19,7 @@ LEVELS = {
     "leaf": 4.6, "router": 4.6, "spine": 5.6, "core": 6.6,
 }  # fmt: skip
 MOST_NODES = 4
+MOST_SWITCHES = 16  # of a kind
 APART = 0.8  # between neighbouring switches, in GPUs
 BOW = 0.6  # levels
 
@@ -47,11 +49,13 @@ class Wire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """What is drawn: `nodes` of the cluster's machines, and the switches that they reach."""
+    """What is drawn: `nodes` of the cluster's machines, and switches that they reach. left_out: how
+    many more of a kind there are."""
 
     dots: tuple[Dot, ...]
     wires: tuple[Wire, ...]
     nodes: int
+    left_out: Mapping[str, int]
 
 
 def drawing(
@@ -63,15 +67,7 @@ def drawing(
     """
     graph, nodes = cluster.graph, min(cluster.nodes, most)
     kept = {v for v, at in graph.nodes(data=True) if at["node"] is None or at["node"] < nodes}
-    # Switches are kept only as far up as something below them is drawn.
-    for kind in ("nvswitch", "leaf", "router", "spine", "core"):
-        for v in [v for v in kept if graph.nodes[v]["kind"] == kind]:
-            below = [
-                w for w in graph[v]
-                if w in kept and LEVELS[graph.nodes[w]["kind"]] < LEVELS[kind]
-            ]  # fmt: skip
-            if not below and graph.nodes[v]["node"] is None:
-                kept.discard(v)
+    left_out = _thin_out(graph, kept)
     places = _places(cluster, nodes)
     y = {v: LEVELS[graph.nodes[v]["kind"]] for v in kept}
     for v in sorted(kept, key=lambda v: y[v]):
@@ -81,11 +77,12 @@ def drawing(
             near = below or above
             places[v] = sum(near) / len(near) if near else 0.0
     _spread_out(places, y)
-    sag = _sag(cluster)
+    routers = [v for v in kept if graph.nodes[v]["kind"] == "router"]
+    sag, rise = _sag(cluster), _bow(sorted(routers, key=places.__getitem__))
     dots = tuple(
         Dot(
             name=v, kind=graph.nodes[v]["kind"], x=places[v],
-            y=y[v] - sag.get(v.partition("/")[2], 0.0),
+            y=y[v] - sag.get(v.partition("/")[2], 0.0) + rise.get(v, 0.0),
         )
         for v in graph if v in kept
     )  # fmt: skip
@@ -99,7 +96,27 @@ def drawing(
                     bandwidth=at["bandwidth"], load=max(both) if both else None,
                 )
             )  # fmt: skip
-    return Drawing(dots=dots, wires=tuple(wires), nodes=nodes)
+    return Drawing(dots=dots, wires=tuple(wires), nodes=nodes, left_out=left_out)
+
+
+def _thin_out(graph: Any, kept: set[str]) -> dict[str, int]:
+    """Takes out of `kept` switches with nothing below them, and of very many the most; how many."""
+    left_out = {}
+    for kind in ("nvswitch", "leaf", "router", "spine", "core"):
+        mine = sorted((v for v in kept if graph.nodes[v]["kind"] == kind), key=_numbers)
+        for v in mine:
+            below = any(
+                w in kept and LEVELS[graph.nodes[w]["kind"]] < LEVELS[kind] for w in graph[v]
+            )
+            if not below and graph.nodes[v]["node"] is None:
+                kept.discard(v)
+        mine = [v for v in mine if v in kept]
+        if len(mine) > MOST_SWITCHES and kind != "nvswitch":
+            left_out[kind] = len(mine) - MOST_SWITCHES
+            # Of all rails and pods some, and not of the first all.
+            shown = {mine[i * len(mine) // MOST_SWITCHES] for i in range(MOST_SWITCHES)}
+            kept.difference_update(set(mine) - shown)
+    return left_out
 
 
 def _places(cluster: Cluster, nodes: int) -> dict[str, float]:
@@ -159,4 +176,9 @@ def _sag(cluster: Cluster) -> dict[str, float]:
     known = set(names)
     if not any(link.source in known and link.target in known for link in cluster.node.links):
         return {}
+    return _bow(names)
+
+
+def _bow(names: Sequence[str]) -> dict[str, float]:
+    """Of neighbours in a row, how far each is put off the straight line."""
     return {name: BOW * math.sin(math.pi * (i + 0.5) / len(names)) for i, name in enumerate(names)}

@@ -106,6 +106,22 @@ def test_pictures_of_a_simulation_and_a_comparison(commsim: Command, tmp_path: P
     assert "What the difference is due to, at 1 MiB" in cmp.read_text(encoding="utf-8")
 
 
+def test_what_has_no_picture_is_told(commsim: Command, tmp_path: Path) -> None:
+    pytest.importorskip("altair")
+    mine = tmp_path / "mine.txt"
+    mine.write_text("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n", encoding="utf-8")
+    for line, expected in (
+        ("topo --list", "a list has no picture"),
+        (f"topo {mine}", "--gpu"),
+        ("sweep dgx-h100 barrier --library gloo", "nothing to draw"),
+        ("plan -m llama3-8b -c dgx-h100 -c dgx-a100 --global-batch 8 --seq 4096", "of one cluster"),
+    ):
+        ran = commsim(f"{line} --plot {tmp_path / 'p.svg'}")
+        assert ran.code == 2, line
+        assert expected in ran.err, line
+        assert not (tmp_path / "p.svg").exists()
+
+
 PAGE = (Path(__file__).parents[2] / "docs" / "pictures.md").read_text(encoding="utf-8")
 SHOWN = [
     line

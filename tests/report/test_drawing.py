@@ -18,9 +18,13 @@ def test_every_device_of_the_drawn_nodes_stands_somewhere_of_its_own() -> None:
 
 
 def test_of_many_nodes_the_first_are_drawn_and_only_switches_that_they_reach() -> None:
-    cluster = load_cluster("dgx-h100", nodes=128)
+    cluster = load_cluster("dgx-h100", nodes=512)
     drawn = drawing(cluster)
     assert drawn.nodes == 4
+    leaves = [d.name for d in drawn.dots if d.kind == "leaf"]
+    reached = {v for leaf in leaves for v in cluster.fabric_neighbours[leaf] if "spine" in v}
+    assert sum(d.kind == "spine" for d in drawn.dots) == 16 < len(reached)
+    assert drawn.left_out["spine"] == len(reached) - 16
     joined = {w.source for w in drawn.wires} | {w.target for w in drawn.wires}
     names = {d.name for d in drawn.dots}
     assert joined == names

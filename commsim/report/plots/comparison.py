@@ -42,7 +42,7 @@ def comparison(
 def _name(p: Prediction) -> str:
     c = p.cluster
     machines = f"{c.name}, {c.nodes} x {c.gpus_per_node} {c.gpu.name}"
-    return f"{machines}, {p.library.name} {p.library.version}"
+    return f"{machines}, {p.n_ranks} ranks, {p.library.name} {p.library.version}"
 
 
 def _causes(causes: Sequence[Cause], one: Seconds, other: Seconds, size: str) -> Chart:

@@ -47,6 +47,9 @@ def curves(
         )
     ]  # fmt: skip
     first = next(iter(lines.values()))[0]
+    title = first.collective.operation
+    if len({line[0].n_ranks for line in lines.values()}) == 1:
+        title += f", {first.n_ranks} ranks"
     interval = "line: predicted; band: 80 % interval" + ("; dots: measured" if points else "")
 
     def panel(what: str, upwards: Callable[[str], alt.Y]) -> Chart:
@@ -64,7 +67,7 @@ def curves(
         panel("bandwidth", lambda name: alt.Y(f"{name}:Q").axis(title="bus bandwidth (GB/s)")),
         panel("time", lambda name: alt.Y(f"{name}:Q", **times("time", ends))),
         spacing=28,
-    ).properties(title=heading(f"{first.collective.operation}, {first.n_ranks} ranks", interval))
+    ).properties(title=heading(title, interval))
 
 
 def _rows(name: str, predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:

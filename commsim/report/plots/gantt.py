@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import altair as alt
 import numpy as np
+from numpy.typing import NDArray
 
+from commsim.engine.played import Played
 from commsim.engine.timeline import Timeline
 from commsim.report.plots.style import (
     TIME_LABEL,
@@ -43,36 +45,54 @@ class _Bar:
 def timeline(found: Timeline) -> Chart:
     """Every transfer from the first byte that leaves to the last one, by sending rank and channel.
     Of many ranks and channels the first are shown; the subtitle says how many."""
-    ranks: dict[int | str, None] = {}
-    channels: dict[int, None] = {}
-    for each in found.played:
-        for p in range(min(each.n, len(each.taking_part))):
-            if each.taking_part[p]:
-                ranks.setdefault(each.ranks[p])
-        channels.update(dict.fromkeys(sorted(set(each.laid.schedule.channel.tolist()))))
-    shown_ranks = list(islice(ranks, RANKS))
-    shown = list(islice(sorted(channels), max(1, LANES // max(1, len(shown_ranks)))))
-    wanted_ranks, wanted = set(shown_ranks), set(shown)
-    alone = len(found.played) == 1
-    bars = (
-        _Bar(
-            row=f"rank {s.source}", lane=f"{s.channel}",
-            kind=("sends, reduced there" if s.reduces else "sends")
-            if alone else f"{s.collective + 1}. {found.played[s.collective].collective.operation}",
-            name=f"{s.source} to {s.destination}, round {s.round}", begin=s.begun, end=s.sent,
-        )
-        for s in found.spans
-        if s.source in wanted_ranks and s.channel in wanted and s.source != s.destination
-        and s.begun == s.begun and s.sent == s.sent
-    )  # fmt: skip
+    senders = dict.fromkeys(
+        each.ranks[v]
+        for each in found.played
+        for v in np.unique(each.laid.schedule.source[_moves(each)]).tolist()
+        if v < each.n
+    )
+    channels = np.unique(np.concatenate([p.laid.schedule.channel for p in found.played])).tolist()
+    ranks = list(islice(senders, RANKS))
+    shown = channels[: max(1, LANES // max(1, len(ranks)))]
+    bars = [b for i in range(len(found.played)) for b in _transfers(found, i, ranks, shown)]
     first = found.played[0]
     told = [f"lanes: channels {shown[0]} to {shown[-1]} of {len(channels)}" if len(channels) > 1
             else "one channel"]  # fmt: skip
-    if len(shown_ranks) < len(ranks):
-        told.append(f"the first {len(shown_ranks)} of {len(ranks)} ranks that were played")
+    if first.multiplicity > 1:
+        told.append(f"a bar stands for {first.multiplicity} equal ones")
+    if len(ranks) < len(senders):
+        told.append(f"the first {len(ranks)} of {len(senders)} ranks that send")
     title = f"{first.collective.operation}, {first.n} ranks: {first.algorithm} {first.protocol}"
     end = max(float(np.nanmax(p.times.arrived, initial=p.asked)) for p in found.played)
     return _gantt(bars, end, title, "; ".join(told), "channel")
+
+
+def _moves(each: Played) -> NDArray[np.bool_]:
+    """Per op, whether it sends to another vertex and its last byte left."""
+    schedule = each.laid.schedule
+    found: NDArray[np.bool_] = schedule.source != schedule.destination
+    return found & ~np.isnan(each.times.sent)
+
+
+def _transfers(
+    found: Timeline, number: int, ranks: Sequence[int], channels: Sequence[int]
+) -> Iterator[_Bar]:
+    """The transfers of one collective from these ranks on these channels that took place."""
+    each = found.played[number]
+    schedule, times = each.laid.schedule, each.times
+    positions = [p for p, rank in enumerate(each.ranks) if rank in set(ranks)]
+    wanted = np.isin(schedule.source, positions) & np.isin(schedule.channel, channels)
+    wanted &= _moves(each)
+    for i in np.flatnonzero(wanted).tolist():
+        source, to = each.name_of(schedule.source[i]), each.name_of(schedule.destination[i])
+        kind = "sends, reduced there" if schedule.reduces[i] else "sends"
+        if len(found.played) > 1:
+            kind = f"{number + 1}. {each.collective.operation}"
+        yield _Bar(
+            row=f"rank {source}", lane=str(schedule.channel[i]), kind=kind,
+            name=f"{source} to {to}, round {schedule.round[i]}",
+            begin=float(times.begun[i]), end=float(times.sent[i]),
+        )  # fmt: skip
 
 
 def step_timeline(found: StepTimeline) -> Chart:

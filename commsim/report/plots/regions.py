@@ -33,7 +33,7 @@ def regions(rows: Mapping[str, Sequence[Region]], title: str) -> Chart:
             x=across,
             x2=alt.X2("end:Q"),
             y=alt.Y("row:N").sort(list(rows)).axis(title=None, ticks=False),
-            color=colour("choice", choices, title="chosen"),
+            color=colour("choice", choices, title="chosen", always=True),
             tooltip=["row:N", "choice:N", "from:N"],
         )
         .properties(width=2 * WIDTH, height=max(1, len(rows)) * 34, title=heading(title))

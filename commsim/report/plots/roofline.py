@@ -28,7 +28,8 @@ def roofline(found: Roofline) -> Chart:
     rows: list[dict[str, Any]] = [
         {
             "name": o.name, "intensity": o.intensity, "rate": o.rate / TERA,
-            "kind": f"{o.name.split()[0]}, {o.name.partition(', ')[2]}",
+            "kind": o.name.split()[0],
+            "direction": o.name.partition(", ")[2].split()[0],
             "text": f"{o.rate / TERA:.4g} TFLOP/s, {format_time(o.duration)}",
         }
         for o in found.operators
@@ -62,7 +63,11 @@ def roofline(found: Roofline) -> Chart:
     return alt.layer(
         lines.mark_line(color=GREY).encode(strokeDash=dash),
         alt.Chart(data(rows)).mark_point(filled=True, size=80, opacity=0.8).encode(
-            x=across, y=upwards, color=colour("kind", kinds), tooltip=["name:N", "text:N"]
+            x=across, y=upwards, color=colour("kind", kinds),
+            shape=alt.Shape("direction:N").scale(
+                domain=["forward", "backward"], range=["circle", "triangle-down"]
+            ).legend(title=None),
+            tooltip=["name:N", "text:N"],
         ),
     ).properties(
         width=1.4 * WIDTH, height=HEIGHT,

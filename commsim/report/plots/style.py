@@ -81,12 +81,19 @@ def times(name: str, values: Iterable[float]) -> dict[str, Any]:
     }
 
 
-def colour(name: str, order: Sequence[str], title: str | None = None, **legend: Any) -> alt.Color:
-    """A colour for each name, the same for the same order; no legend for a single one."""
+def colour(
+    name: str,
+    order: Sequence[str],
+    title: str | None = None,
+    *,
+    always: bool = False,
+    **legend: Any,
+) -> alt.Color:
+    """A colour for each name, the same for the same order; of a single one a legend if `always`."""
     scale = alt.Scale(domain=list(order), range=[COLOURS[i % 8] for i in range(len(order))])
     shown = (
         alt.Legend(title=title, labelLimit=320, symbolOpacity=1, **legend)
-        if len(order) > 1
+        if always or len(order) > 1
         else None
     )
     return alt.Color(f"{name}:N", scale=scale, legend=shown)

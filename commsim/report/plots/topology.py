@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from commsim.report.drawing import LEVELS, Drawing, drawing
+from commsim.report.drawing import LEVELS, MOST_NODES, Drawing, drawing
 from commsim.report.plots.style import (
     BLACK,
     BLUE,
@@ -40,9 +40,16 @@ NAMED = 40
 """Vertices up to which each carries its name."""
 
 
-def topology(cluster: Cluster, load: Mapping[str, float] | None = None) -> Chart:
-    """Machines and fabric; with `load` (share of time by link) the hot links in warm colours."""
-    drawn = drawing(cluster, load)
+def topology(
+    cluster: Cluster,
+    load: Mapping[str, float] | None = None,
+    *,
+    nodes: int = MOST_NODES,
+    remark: str = "",
+) -> Chart:
+    """Machines and fabric; with `load` (share of time by link) the hot links in warm
+    colours. nodes: the most that are drawn; remark: one more line below the title."""
+    drawn = drawing(cluster, load, nodes)
     kinds = [k for k in LEVELS if any(d.kind == k for d in drawn.dots)]
     dots = alt.Chart(
         data({"x": d.x, "y": d.y, "kind": d.kind, "name": d.name} for d in drawn.dots)
@@ -69,6 +76,8 @@ def topology(cluster: Cluster, load: Mapping[str, float] | None = None) -> Chart
         f"the first {drawn.nodes} of {cluster.nodes} nodes" if drawn.nodes < cluster.nodes
         else f"{cluster.nodes} node{'s' * (cluster.nodes > 1)}"
     )  # fmt: skip
+    for kind, count in drawn.left_out.items():
+        note += f"; {count} more {kind}{'s' * (count > 1)} like these"
     note += "; a link's width grows with its bandwidth"
     if load is not None:
         note += "; its colour is the share of its time in which it was busy"
@@ -81,7 +90,7 @@ def topology(cluster: Cluster, load: Mapping[str, float] | None = None) -> Chart
             height=64 * (max(d.y for d in drawn.dots) + 1),
             title=heading(
                 f"{cluster.name}: {cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu.name}, "
-                f"{cluster.fabric.kind}", note,
+                f"{cluster.fabric.kind}", note, *((remark,) if remark else ()),
             ),
         )
     )  # fmt: skip
