@@ -79,7 +79,8 @@ class Drawn:
             content, found = import_module(f"commsim.report.contents.{kind}"), finite(data)
             text = page(
                 content.title(found), content.parts(found), found,
-                [(name, svg(chart)) for name, chart in drawn], version=__version__,
+                [(name, svg(chart, f"p{i}")) for i, (name, chart) in enumerate(drawn)],
+                version=__version__,
             )  # fmt: skip
             self.report.write_text(text, encoding="utf-8")
 

@@ -23,7 +23,9 @@ def report(
         str,
         typer.Argument(metavar="COMMAND", help=f"{', '.join(KINDS)}; then all that it takes."),
     ],
-    output: Annotated[Path, typer.Option("-o", help="The page: FILE.html.")],
+    output: Annotated[
+        Path, typer.Option("-o", help="The page: FILE.html. (The command's own -o is --redop.)")
+    ],
     json: a.Json = False,
 ) -> int:
     """One HTML file with figures, tables, pictures and the JSON inside: no network, printable.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from commsim.errors import PictureError
 
 FORMATS = (".html", ".png", ".svg")
 INSTALL = "pip install 'commsim[plot]'"
+MENU = {"actions": {"export": True, "source": False, "compiled": False, "editor": False}}
 NEEDED = ("altair", "vl_convert")
 
 
@@ -47,19 +50,20 @@ def write_picture(chart: Any, path: Path) -> None:
 
     kind = path.suffix.lower().removeprefix(".")
     if kind == "html":
-        styled(chart).save(str(path), format="html", inline=True)
+        styled(chart).save(str(path), format="html", inline=True, embed_options=MENU)
     elif kind == "png":
         styled(chart).save(str(path), format="png", ppi=144)
     else:
         styled(chart).save(str(path), format="svg")
 
 
-def svg(chart: Any) -> str:
-    """An Altair chart in commsim's look as SVG text."""
-    import io
+def svg(chart: Any, name: str) -> str:
+    """An Altair chart in commsim's look as SVG text, to stand in a page beside others.
 
+    name: goes before every id, of which each may be in a page once only.
+    """
     from commsim.report.plots.style import styled
 
     text = io.StringIO()
     styled(chart).save(text, format="svg")
-    return text.getvalue()
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text.getvalue())

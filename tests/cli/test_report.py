@@ -37,6 +37,7 @@ class Page(HTMLParser):
         self.data: Any = None
         self.outside: list[str] = []
         self.pictures = 0
+        self.ids: list[str] = []
         self._inside = False
         self._script = ""
         self._in_script = False
@@ -49,6 +50,8 @@ class Page(HTMLParser):
         self._inside = bool(path)
         self._in_script = tag == "script" and found.get("id") == "data"
         self.pictures += tag == "figure"
+        if found.get("id"):
+            self.ids.append(str(found["id"]))
         for name in ("src", "href", "xlink:href"):
             if str(found.get(name, "#")).startswith(("http", "//")):
                 self.outside.append(str(found[name]))
@@ -120,6 +123,7 @@ def test_what_the_page_says_is_what_json_gives(
     assert check(page) >= least
     assert page.pictures >= pictures
     assert page.outside == []
+    assert len(page.ids) == len(set(page.ids))
 
 
 @pytest.fixture(scope="module")
