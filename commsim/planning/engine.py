@@ -29,6 +29,9 @@ RETRIES = 3
 MANY = 200
 """Tasks from which on "auto" starts processes: that takes them some seconds."""
 
+SLICE = 32
+"""Tasks given to Ray at a time."""
+
 Function = Callable[[Question, Any], Any]
 
 
@@ -95,13 +98,15 @@ class Engine:
                 yield i, function(question, tasks[i])
             return
         joblib = _module("joblib", self.where)
+        # Ray's backend has no generators: there, results come part by part.
+        at_once, how = (SLICE, "list") if kind == "ray" else (len(waiting), "generator_unordered")
         with self._backend(joblib, kind):
-            parallel = joblib.Parallel(
-                n_jobs=self.jobs or -1, return_as="generator_unordered", batch_size=1
-            )
-            yield from parallel(
-                joblib.delayed(_numbered)(function, question, tasks[i], i) for i in waiting
-            )
+            for first in range(0, len(waiting), at_once):
+                parallel = joblib.Parallel(n_jobs=self.jobs or -1, return_as=how, batch_size=1)
+                yield from parallel(
+                    joblib.delayed(_numbered)(function, question, tasks[i], i)
+                    for i in waiting[first : first + at_once]
+                )
 
     @contextlib.contextmanager
     def _backend(self, joblib: Any, kind: str) -> Iterator[None]:
@@ -132,7 +137,7 @@ def _module(name: str, where: str) -> Any:
     except ImportError:
         raise PlanError(
             f"plan: engine {where}: the package {name.split('.')[0]} is missing; "
-            "pip install 'commsim[scale]' (ray: pip install ray), or use engine serial"
+            "pip install 'commsim[scale]' (Ray: pip install 'ray[client]'), or use engine serial"
         ) from None
 
 
