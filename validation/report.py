@@ -151,7 +151,7 @@ def document(
     taught: list[Point],
     taught_fitted: Array,
 ) -> str:
-    """validation/sections/collectives.md; columns: predictions "fitted", "left out" and "informed"."""
+    """sections/collectives.md; columns: predictions "fitted", "left out" and "informed"."""
     fitted, left_out = columns["fitted"], columns["left out"]
     inside, inside_by = coverage
     worst = worst_logs(points, left_out)

@@ -186,9 +186,7 @@ def memory(
     return found
 
 
-def _memory(
-    model: Model, cluster: Cluster, layout: Layout, kept: Keeping, brief: bool
-) -> Memory:
+def _memory(model: Model, cluster: Cluster, layout: Layout, kept: Keeping, brief: bool) -> Memory:
     run = Run.of(model, layout, kept)
     nccl = communicators(layout, cluster.gpu, kept.groups)
     first = groups(layout).ranks("pp")

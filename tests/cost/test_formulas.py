@@ -109,8 +109,8 @@ def test_all_to_all_on_one_node() -> None:
     each = (1 << 30) / 8
     f = features(
         algorithm_name="p2p", peers_local=7.0, peers_remote=0.0, local_bytes=7 * each,
-        self_bytes=each, memory=2000e9, largest_part=0.0, mesh=1.0, p2p_channels=32.0, net_bytes=0.0,
-        shift=0.0,
+        self_bytes=each, memory=2000e9, largest_part=0.0, mesh=1.0, p2p_channels=32.0,
+        net_bytes=0.0, shift=0.0,
     )  # fmt: skip
     # start 2 + 7 + 3 us; 7 pieces over the link, one copied at a quarter of 2 TB/s
     expected = (10 + 12) * US + 7 * each / 240e9 + each / 500e9

@@ -12,7 +12,8 @@ from commsim.workload.operations import Core, Matmul, Work
 
 PLAIN = {
     "matmul": 1.0, "matmul8": 1.0, "flash": 0.5, "unfused": 0.5, "narrow_head": 0.5, "stream": 1.0,
-    "cast": 0.0, "gap": 0.0, "host": 0.0, "ramp": 0.0, "wave": 0.0, "grouped": 0.5, "unaligned": 0.4,
+    "cast": 0.0, "gap": 0.0, "host": 0.0, "ramp": 0.0, "wave": 0.0, "grouped": 0.5,
+    "unaligned": 0.4,
 }  # fmt: skip
 SMALL = Device(
     name="small", generation="none", ceiling=1e12, ceiling8=2e12, memory=1e12,
