@@ -36,6 +36,7 @@ LAYERS = (
         "torch_backend",
         "measure",
         "report",
+        "explore",
     ),
     ("cli",),
 )
@@ -46,6 +47,7 @@ ONLY_IN = {
     "torch": ("torch_backend", "measure", "traces/kineto.py"),
     "networkx": ("topology",),
     "simpy": ("engine",),
+    "altair": ("report/plots",),
 }
 PRINTING = ("cli", "measure", "__main__.py")
 
