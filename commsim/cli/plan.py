@@ -37,7 +37,7 @@ from commsim.topology.cluster import Cluster
 from commsim.units import parse_rate, parse_time
 from commsim.workload.load import load_model
 
-Text = Annotated[str | None, typer.Option()]
+PLAYED = 20  # of the best, by the event engine
 
 
 def plan(
@@ -66,8 +66,12 @@ def plan(
     ] = None,
     top: Annotated[int, typer.Option(help="How many layouts to rank.")] = 10,
     simulate: Annotated[
-        int, typer.Option(help="So many of the best played by the event engine too.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            help="So many of the best played by the event engine and ranked by it. Default: those "
+            "ranked, 20 at most."
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Why the best beats the next.")
     ] = False,
@@ -131,7 +135,8 @@ def plan(
             raise PictureError("plan: pictures and reports are of one cluster; give --cluster once")
         _several(machines, plan_on, objective, json)
         return
-    found = plan_on(machines[0], most=top, play=simulate)
+    played = min(top, PLAYED) if simulate is None else simulate
+    found = plan_on(machines[0], most=top, play=played)
     extra: dict[str, Any] = {"nccl_settings": settings(found.best.step)}
     if explain:
         extra["explanation"] = shown.explanation(found)

@@ -65,6 +65,11 @@ def explain(better: Plan, other: Plan) -> tuple[str, ...]:
         f"{format_time(abs(total))} {'less' if total >= 0 else 'more'} a step "
         f"({100 * abs(total) / other.duration:.1f} %)"
     )
+    if better.simulated is not None and other.simulated is not None:
+        lines.append(
+            f"played by the event engine: {format_time(better.simulated)} against "
+            f"{format_time(other.simulated)}"
+        )
     for name, gain in sorted(gains.items(), key=lambda g: -abs(g[1])):
         if abs(gain) > 1e-3 * better.duration:
             lines.append(

@@ -35,6 +35,7 @@ def test_json_in_base_units(commsim: Command) -> None:
     low, high = best["interval_s"]
     assert low < best["duration_s"] < high
     assert best["memory"]["fits"]
+    assert best["simulated_s"] == pytest.approx(best["duration_s"], rel=0.2)
     assert best["layout"]["global_batch"] == 64
     assert found["explanation"]
     # One GPU of 8 fails every 405,600 h / 8 ...: a checkpoint a minute long costs next to nothing.
@@ -55,6 +56,12 @@ def test_the_best_as_configuration(name: str, words: str, commsim: Command) -> N
     ran = commsim(f"{ASK} --top 1 --emit {name} --only recompute=none")
     assert ran.code == 0
     assert words in ran.out.split("\nconfiguration\n")[1]
+
+
+def test_nothing_is_simulated_where_that_is_not_wanted(commsim: Command) -> None:
+    found = commsim(f"{ASK} --top 2 --simulate 0 --json").json
+    assert [p["simulated_s"] for p in found["plans"]] == [None, None]
+    assert "simulated" not in commsim(f"{ASK} --top 2 --simulate 0").out
 
 
 def test_what_each_part_is_worth(commsim: Command) -> None:
