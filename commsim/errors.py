@@ -96,6 +96,10 @@ class PictureError(CommsimError, ValueError):
     """A picture or report cannot be drawn: its file, or a package that it needs."""
 
 
+class ExploreError(CommsimError, ValueError):
+    """The local web page cannot be served, or was asked what it cannot answer."""
+
+
 class DiagnosisError(CommsimError, ValueError):
     """Measurements that cannot be diagnosed: none, or none that the cluster can run."""
 

@@ -41,6 +41,11 @@ def pipeline(name: str | Pipeline) -> Pipeline:
     return found
 
 
+def schedules() -> tuple[str, ...]:
+    """The names of all pipeline schedules."""
+    return tuple(sorted(_known()))
+
+
 def order(schedule: str | Pipeline, stages: int, micro_batches: int, chunks: int = 1) -> Order:
     """What every stage does, in order. Raises ScheduleError where the schedule does not exist."""
     found = pipeline(schedule)
