@@ -66,11 +66,12 @@ def explore(
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket of that port. Raises ExploreError where it is taken."""
+    """A socket that listens on that port. Raises ExploreError where it is taken."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen()  # so that a browser may knock before the server is up
     except OSError as error:
         found.close()
         raise ExploreError(
