@@ -21,19 +21,20 @@ SECTIONS = HERE / "sections"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A module that prints its section, or writes it as Markdown itself."""
+    """A module that prints its section, as text or as Markdown, or `writes` it itself."""
 
     name: str
     title: str
     module: str
     arguments: tuple[str, ...] = ()
     writes: bool = False
+    markdown: bool = False
     needs_data: bool = False
 
 
 PARTS = (
     Part(name="collectives", title="Collectives", module="validation.fit", writes=True),
-    Part(name="calibration", title="Calibration", module="validation.calibration"),
+    Part(name="calibration", title="Calibration", module="validation.calibration", markdown=True),
     Part(name="diagnosis", title="Diagnosis", module="validation.diagnosis", needs_data=True),
     Part(name="lab", title="CPU network lab", module="validation.lab", arguments=("--quick",)),
     Part(name="training", title="Training steps", module="validation.training", writes=True),
@@ -78,17 +79,16 @@ def rebuild(part: Part, data: Path | None) -> None:
         command += ["--data", str(data)]
     print(f"{part.name}: {' '.join(command[1:])}", file=sys.stderr)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    if not part.writes:
-        shown = "DIR" if part.needs_data else ""
-        line = (
-            " ".join(("python", *command[1:-1], shown))
-            if shown
-            else f"python {' '.join(command[1:])}"
-        )
-        SECTIONS.joinpath(f"{part.name}.md").write_text(
-            f"# {part.title}\n\n`{line}` prints:\n\n```text\n{done.stdout.rstrip()}\n```\n",
-            encoding="utf-8",
-        )
+    if part.writes:
+        return
+    said = done.stdout.rstrip()
+    line = " ".join(["python", *command[1:-1], "DIR" if part.needs_data else command[-1]])
+    SECTIONS.joinpath(f"{part.name}.md").write_text(
+        f"# {part.title}\n\n`{line}` prints:\n\n"
+        + (said if part.markdown else f"```text\n{said}\n```")
+        + "\n",
+        encoding="utf-8",
+    )
 
 
 def join() -> None:
