@@ -56,11 +56,15 @@ def application(worker: Worker, port: int, version: str) -> Starlette:
         if kind not in ANSWERS:
             return _error(f"{kind[:60]}: unknown question; expected {', '.join(ANSWERS)}", 404)
         try:
-            found = await run_in_threadpool(worker.ask, kind, await _question(request))
+            question = await _question(request)
+        except ExploreError as error:
+            return _error(str(error), 400)
+        try:
+            found = await run_in_threadpool(worker.ask, kind, question)
         except TimeLimitError as error:
             return _error(str(error), 503)
-        except CommsimError as error:
-            return _error(str(error), 400)
+        except CommsimError as error:  # a field half typed is no fault of the request
+            return _error(str(error), 200)
         return _json({**found, "commsim": version})
 
     return Starlette(
