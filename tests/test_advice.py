@@ -21,7 +21,7 @@ def test_on_a_dgx1_the_best_ring_keeps_to_nvlink() -> None:
     names = [cluster.node.gpus[r].name for r in best.ranks]
     assert all(b in links[a] for a, b in pairwise([*names, names[0]]))
     given = next(o for o in others if o.name == "as given")
-    assert given.duration > 2 * best.duration
+    assert given.duration > 1.5 * best.duration  # its hops pass through a GPU between
 
 
 def test_packed_beats_spread_between_machines() -> None:

@@ -32,14 +32,20 @@ def pair_way(node: NodeTopology, start: str, end: str) -> Path:
     switch = node.nvswitch
     if switch is not None and switch.name in out and switch.name in links.get(end, {}):
         return (start, switch.name, end)
+    return relayed(node, start, end) or peer_path(node, start, end)
+
+
+@kept
+def relayed(node: NodeTopology, start: str, end: str) -> Path:
+    """The way through one GPU with NVLinks to both; empty if there is none."""
+    links = scale_up_links(node)
+    out = links.get(start, {})
     relays = [
         (min(out[r.name], links[r.name][end]), -i, r.name)
         for i, r in enumerate(node.gpus)
         if r.name in out and end in links.get(r.name, {})
     ]
-    if relays:
-        return (start, max(relays)[2], end)
-    return peer_path(node, start, end)
+    return (start, max(relays)[2], end) if relays else ()
 
 
 @kept

@@ -1,8 +1,8 @@
 """The ways data takes between two ranks, as vertex names of the cluster's graph.
 
-NVLink (or xGMI) where two GPUs are joined by it directly or through a switch; else PCIe inside a
-machine; else the network, from the sender's nearest NICs to the receiver's. GPUs pass nothing on
-for others.
+NVLink (or xGMI) where two GPUs are joined by it directly, through a switch, or by one GPU that has
+links to both; else PCIe inside a machine; else the network, from the sender's nearest NICs to the
+receiver's. Otherwise GPUs pass nothing on for others.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from commsim.topology.capacity import nearest_nics, scale_up_links
 from commsim.topology.graph import nvswitch_vertex
 from commsim.topology.node import NodeTopology
 from commsim.topology.node_paths import cpu_names, ends, host_links
+from commsim.topology.pair_ways import relayed
 
 if TYPE_CHECKING:
     from commsim.topology.cluster import Cluster
@@ -59,6 +60,9 @@ def _over_scale_up(cluster: Cluster, a: tuple[int, int], b: tuple[int, int]) -> 
     first, last = _vertex(cluster, *a), _vertex(cluster, *b)
     if a[0] == b[0] and theirs in links.get(ours, {}):
         return ((first, last),)
+    if a[0] == b[0] and node.nvswitch is None:
+        way = relayed(node, ours, theirs)
+        return (_in_host(a[0], way),) if way else ()
     hosts = cluster.hosts_per_domain
     if node.nvswitch is None or a[0] // hosts != b[0] // hosts:
         return ()

@@ -96,18 +96,18 @@ def test_refused_peer_access_goes_through_the_cpu() -> None:
     )
 
 
-def test_gpus_pass_nothing_on() -> None:
-    # gpu0 - gpu1 - gpu2 by NVLink, all on the CPU: gpu0 reaches gpu2 over PCIe only.
-    node = NodeTopology(
-        gpus=gpus(3),
-        cpus=cpus(1),
+def test_one_gpu_with_links_to_both_passes_on_two_do_not() -> None:
+    """A row of four: 0 reaches 2 through 1 (NCCL's NVB), but 3 over PCIe."""
+    row = NodeTopology(
+        gpus=tuple(Gpu(name=f"gpu{i}", index=i, part="V100-SXM2-16GB") for i in range(4)),
+        cpus=(Cpu(name="cpu0", numa=0, arch="x86_64", vendor="intel"),),
         links=(
-            link("gpu0", "gpu1", "nvlink", 50),
-            link("gpu1", "gpu2", "nvlink", 50),
-            *(link(f"gpu{i}", "cpu0", "pcie", 16) for i in range(3)),
+            *(link(f"gpu{i}", f"gpu{i + 1}", "nvlink", 50) for i in range(3)),
+            *(link(f"gpu{i}", "cpu0", "pcie", 16) for i in range(4)),
         ),
     )
-    assert cluster(node, 1).routes(0, 2) == (("node0/gpu0", "node0/cpu0", "node0/gpu2"),)
+    assert cluster(row, 1).routes(0, 2) == (("node0/gpu0", "node0/gpu1", "node0/gpu2"),)
+    assert cluster(row, 1).routes(0, 3) == (("node0/gpu0", "node0/cpu0", "node0/gpu3"),)
 
 
 def test_same_rail_and_other_rail() -> None:
