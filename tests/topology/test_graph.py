@@ -99,8 +99,8 @@ def test_refused_peer_access_goes_through_the_cpu() -> None:
 def test_one_gpu_with_links_to_both_passes_on_two_do_not() -> None:
     """A row of four: 0 reaches 2 through 1 (NCCL's NVB), but 3 over PCIe."""
     row = NodeTopology(
-        gpus=tuple(Gpu(name=f"gpu{i}", index=i, part="V100-SXM2-16GB") for i in range(4)),
-        cpus=(Cpu(name="cpu0", numa=0, arch="x86_64", vendor="intel"),),
+        gpus=gpus(4),
+        cpus=cpus(1),
         links=(
             *(link(f"gpu{i}", f"gpu{i + 1}", "nvlink", 50) for i in range(3)),
             *(link(f"gpu{i}", "cpu0", "pcie", 16) for i in range(4)),
