@@ -56,8 +56,11 @@ def explore(
             if not no_browser:
                 webbrowser.open(address)
             config = uvicorn.Config(
-                application(worker, number, __version__), log_level="warning", lifespan="off"
-            )
+                application(worker, number, __version__),
+                log_level="warning",
+                lifespan="off",
+                ws="none",
+            )  # fmt: skip
             uvicorn.Server(config).run(sockets=[listening])
         except KeyboardInterrupt:
             pass

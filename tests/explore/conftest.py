@@ -9,15 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
     """`http://127.0.0.1:PORT`, where the page is served."""
-    import uvicorn
-
+    pytest.importorskip("starlette")
+    uvicorn = pytest.importorskip("uvicorn")
     from commsim.explore.server import HOST, application
     from commsim.explore.worker import Worker
 

@@ -13,8 +13,10 @@ import pytest
 
 from commsim.errors import ExploreError, TimeLimitError
 from commsim.explore.answers import ANSWERS
-from commsim.explore.server import HEADERS, MOST_BODY
 from commsim.explore.worker import Worker
+
+pytest.importorskip("starlette")
+from commsim.explore.server import HEADERS, MOST_BODY
 
 QUESTION = {"sides": [{"preset": "dgx-h100"}], "operation": "all_reduce", "size": "1MiB"}
 

@@ -223,7 +223,7 @@ function listen() {
     if (event.target.name === "curve") { remember(); return draw(); }
     if (event.target.dataset.into) return upload(event.target);
     const typed = ["text", "number", "textarea"].includes(event.target.type);
-    return changed(typed ? 120 : 0);
+    return changed(typed ? 50 : 0);
   });
   form.addEventListener("click", (event) => { if (event.target.dataset.do) act(event.target); });
   document.getElementById("share").addEventListener("click", share);

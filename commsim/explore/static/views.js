@@ -62,6 +62,7 @@ export function collective(side, i) {
     ], at.alternatives.filter((c) => c.available), (c) => c.algorithm === at.algorithm && c.protocol === at.protocol),
     list("ruled out", at.alternatives.filter((c) => !c.available)
       .map((c) => `${[c.algorithm, c.protocol].filter(Boolean).join("/")}: ${c.reason}`)),
+    list("choice by size", side.regions.map((r) => `from ${format.size(r.low_bytes)}: ${r.choice}`)),
     list("why this choice", at.reasons), list("notes", at.notes));
 }
 
