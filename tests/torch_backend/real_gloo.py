@@ -196,9 +196,25 @@ def rank_of(script: str, rank: int, n: int, port: int, folder: Path) -> None:
     sys.argv = [script]
     sys.path.insert(0, str(Path(script).resolve().parent))
     printed = io.StringIO()
+    leave = dist.destroy_process_group
+
+    def leave_together(*arguments: Any) -> None:
+        wait_for_all(folder, rank, n)
+        leave(*arguments)
+
+    dist.destroy_process_group = leave_together
     with contextlib.redirect_stdout(printed):
         runpy.run_path(script, run_name="__main__")
+    wait_for_all(folder, rank, n)
     (folder / f"{rank}.json").write_text(json.dumps([printed.getvalue(), RECORD]))
+
+
+def wait_for_all(folder: Path, rank: int, n: int) -> None:
+    """Until every rank is here: one that leaves early closes connections that others still make."""
+    (folder / f"{rank}.here").touch()
+    limit = time.monotonic() + 60
+    while len(list(folder.glob("*.here"))) < n and time.monotonic() < limit:
+        time.sleep(0.01)
 
 
 def forked(work: Callable[[], None]) -> int:
