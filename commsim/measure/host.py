@@ -11,7 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 
-from commsim.measure.device import Spans, Stopwatch
+from commsim.errors import MeasureError
+from commsim.measure.device import Device, Spans, Stopwatch
 from commsim.units import Bytes, Seconds
 
 
@@ -99,3 +100,32 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except OSError:
         return ""
+
+
+class Host(Device):
+    """A device whose memory is the machine's and whose clock is the process's own."""
+
+    kind = "cpu"
+    clocked = True
+
+    def stopwatch(self) -> Stopwatch:
+        return HostStopwatch()
+
+    def finish(self) -> None:
+        pass
+
+    def graph(self, work: Callable[[], None]) -> Callable[[], None]:
+        raise MeasureError("--cudagraph: expected --backend nccl, got one on the CPU")
+
+    def beside(
+        self, work: Callable[[int], None], times: int, other: Callable[[], None], ratio: float
+    ) -> tuple[Spans, Spans]:
+        return in_a_thread(work, times, other)
+
+    @property
+    def cache(self) -> Bytes:
+        return cache_bytes()
+
+    @property
+    def free(self) -> Bytes:
+        return available()
