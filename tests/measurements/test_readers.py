@@ -130,6 +130,43 @@ def test_osu(tmp_path: Path) -> None:
     assert waited.duration == pytest.approx(9.75e-6)
 
 
+def test_osu_non_blocking(tmp_path: Path) -> None:
+    """The time of the operation alone counts, not the one that hides behind computation."""
+    text = (
+        "# srun -n 4\n# OSU MPI-CUDA Non-blocking Allgather Latency Test v5.9\n"
+        "# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
+        "# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)\n"
+        "8                      14.20              6.10              7.25             0.00\n"
+    )
+    (found,) = read(tmp_path, text)
+    assert found.collective == commsim.Collective("all_gather", 32)
+    assert found.duration == pytest.approx(7.25e-6)
+    full = (
+        "# mpirun -np 2\n# OSU MPI Non-blocking Barrier Latency Test v7.4\n"
+        "#     Overall(us)  Compute(us)  Coll. Init(us)  MPI_Wait(us)  Pure Comm.(us)  Overlap(%)\n"
+        "          9.00         4.00            0.50          3.00            4.75       0.00\n"
+    )
+    (waited,) = read(tmp_path, full)
+    assert (waited.collective.operation, waited.duration) == ("barrier", pytest.approx(4.75e-6))
+
+
+def test_osu_bandwidth(tmp_path: Path) -> None:
+    """2 MiB at 10 GB/s take 209.7152 us; both ways the rate is the sum of two directions."""
+    rows = "1                       3.10\n2097152             10000.00\n"
+    one, both = (
+        read(tmp_path, f"# OSU MPI {kind}Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n{rows}")
+        for kind in ("", "Bi-Directional ")
+    )
+    assert [(m.collective.nbytes, m.collective.root, m.n_ranks) for m in one] == [(1 << 21, 0, 2)]
+    assert one[0].duration == pytest.approx(209.7152e-6)
+    assert [(m.collective.operation, m.collective.root) for m in both] == [("send_recv", None)]
+    assert both[0].duration == pytest.approx(2 * 209.7152e-6)
+    assert ("duration_from", "bandwidth of a window of messages") in one[0].provenance
+    small = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n4  12.50\n8  25.00\n"
+    with pytest.raises(SpecError, match=r"run\.log:3: expected a bandwidth of messages of 1 MiB"):
+        read(tmp_path, small)
+
+
 def test_all_reduce_bench(tmp_path: Path) -> None:
     (old,) = read(tmp_path, BENCH_OLD)
     assert (old.collective.nbytes, old.n_ranks) == (4 * 10**9, 4)
