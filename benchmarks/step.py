@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import commsim
-from commsim.workload.rules import problems
+from commsim.workload.layouts.rules import problems
 
 WARM_LIMIT, PLAY_LIMIT, MEMORY_LIMIT = 1e-3, 10.0, 2e9  # s, s, bytes
 NODES = 128

@@ -23,7 +23,7 @@ import numpy as np
 
 import commsim
 from commsim.topology.cluster import Cluster
-from commsim.workload.keeping import Keeping, keeping
+from commsim.workload.footprint.keeping import Keeping, keeping
 from commsim.workload.layout import Layout
 from commsim.workload.load import load_model
 from commsim.workload.memory import Memory, memory

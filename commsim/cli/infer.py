@@ -13,7 +13,7 @@ from commsim.units import format_size, format_time
 
 if TYPE_CHECKING:
     from commsim.workload.inference import InferencePrediction
-    from commsim.workload.serving_phases import Phase
+    from commsim.workload.serving.phases import Phase
 
 
 def infer(

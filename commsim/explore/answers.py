@@ -38,9 +38,9 @@ from commsim.topology.load import load_cluster, presets
 from commsim.units import Bytes, parse_size
 from commsim.workload import load as models
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.rules import WORDS
 from commsim.workload.model import Model
 from commsim.workload.pipeline import schedules
-from commsim.workload.rules import WORDS
 from commsim.workload.step import predict_step
 
 Asked = ParamSpec("Asked")

@@ -21,9 +21,9 @@ from commsim.units import Seconds
 from commsim.workload.chunk import ChunkCost, chunk_cost, kinds
 from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.stages import Chunk, stages
 from commsim.workload.model import Model
 from commsim.workload.pipeline import pipeline
-from commsim.workload.stages import Chunk, stages
 from commsim.workload.step import setting
 
 UNSHARDED = 2

@@ -27,8 +27,8 @@ from commsim.planning.survey import Question, lacking, play
 from commsim.topology.cluster import Cluster
 from commsim.units import Seconds, format_time
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.rules import problems
 from commsim.workload.model import Model
-from commsim.workload.rules import problems
 from commsim.workload.step import StepPrediction, predict_step
 from commsim.workload.trust import settle
 

@@ -21,8 +21,15 @@ from commsim.topology.cluster import Cluster
 from commsim.workload.frameworks import framework
 from commsim.workload.layer import Experts
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.rules import (
+    WORDS,
+    divisors,
+    even,
+    may_be_uneven,
+    order_problems,
+    problems,
+)
 from commsim.workload.model import Model
-from commsim.workload.rules import WORDS, divisors, even, may_be_uneven, order_problems, problems
 
 STATED = ("global_batch", "seq_len", "framework", "dtype", "placement")
 """Fields of a layout that are not searched."""

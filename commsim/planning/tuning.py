@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from commsim.collectives.collective import Collective
 from commsim.prediction import predict
 from commsim.units import Seconds
-from commsim.workload.groups import groups
+from commsim.workload.layouts.groups import groups
 from commsim.workload.passes import Sent
 from commsim.workload.step import StepPrediction
 

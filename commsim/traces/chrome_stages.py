@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterator
 
 from commsim.traces.chrome import Event, naming, to_ns, to_us, write_events
-from commsim.workload.groups import groups
+from commsim.workload.layouts.groups import groups
 from commsim.workload.simulated_step import StepTimeline
-from commsim.workload.step_program import LINKS
-from commsim.workload.step_works import STREAMS
+from commsim.workload.tasks.program import LINKS
+from commsim.workload.tasks.works import STREAMS
 
 MOST = 300_000  # tasks: what a browser still handles
 TITLES = {

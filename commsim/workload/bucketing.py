@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from commsim.workload.layer import Experts, Layer
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.shares import Share
 from commsim.workload.model import Model
-from commsim.workload.shares import Share
 
 SIZES = {"ddp": 25 * 2**20 / 4, "deepspeed": 5e8, "megatron": 4e7, "nemo": 4e7}
 PER_RANK = 1e6

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from commsim.workload import bucketing, compute, exchange, operations, passes, shares
+from commsim.workload import bucketing, compute, exchange, operations, passes
 from commsim.workload.exchange import Unit
 from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
+from commsim.workload.layouts import shares
+from commsim.workload.layouts.shares import Share
+from commsim.workload.layouts.stages import Chunk
 from commsim.workload.model import Model
 from commsim.workload.operations import Matmul, Work
 from commsim.workload.passes import Pass, Setting
-from commsim.workload.shares import Share
-from commsim.workload.stages import Chunk
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,8 +17,8 @@ from commsim.prediction import predict
 from commsim.topology.cluster import Cluster
 from commsim.topology.placement import Placement, place
 from commsim.units import Bytes, Seconds
-from commsim.workload.groups import groups
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.groups import groups
 
 NIC_SHARE = 0.92
 """Of the NICs' rates that data reaches: large rings over InfiniBand, 0.89 to 0.97 measured."""

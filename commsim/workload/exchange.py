@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from commsim.units import Seconds
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.shares import Share
 from commsim.workload.passes import Pass, Sent, Setting
-from commsim.workload.shares import Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,15 @@ from commsim.topology.cluster import Cluster
 from commsim.units import Bytes, Seconds
 from commsim.workload import compute
 from commsim.workload.communication import Messages
-from commsim.workload.custom_all_reduce import KINDS
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.validity import check
 from commsim.workload.memory import Memory
 from commsim.workload.model import Model
-from commsim.workload.serving import ELEMENT, serving_memory
-from commsim.workload.serving_phases import Engine, Phase
-from commsim.workload.token_work import Serving
+from commsim.workload.serving.custom_all_reduce import KINDS
+from commsim.workload.serving.memory import ELEMENT, serving_memory
+from commsim.workload.serving.phases import Engine, Phase
+from commsim.workload.serving.token_work import Serving
 from commsim.workload.trust import settle
-from commsim.workload.validity import check
 
 DTYPES = ("bfloat16", "float16", "float8")
 

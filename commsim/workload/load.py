@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from commsim.errors import ModelError, UnknownNameError
-from commsim.workload.convolutional import KINDS, read_parts
-from commsim.workload.hugging_face import read_config
+from commsim.workload.configs.convolutional import KINDS, read_parts
+from commsim.workload.configs.hugging_face import read_config
 from commsim.workload.model import Model
 
 _FOLDER = Path(__file__).parent / "models"

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from commsim.topology.cluster import Cluster
 from commsim.topology.parts import GpuPart
-from commsim.workload.activations import in_flight
-from commsim.workload.groups import groups
-from commsim.workload.holdings import Holdings, Moment, Run
-from commsim.workload.keeping import Keeping, keeping
+from commsim.workload.footprint.activations import in_flight
+from commsim.workload.footprint.holdings import Holdings, Moment, Run
+from commsim.workload.footprint.keeping import Keeping, keeping
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.groups import groups
+from commsim.workload.layouts.stages import contents
 from commsim.workload.model import Model
 from commsim.workload.pipeline import pipeline
-from commsim.workload.stages import contents
 
 # A CUDA context with torch's kernels, loaded as they are used (CUDA 11.7's lazy loading).
 CONTEXT: float = 0.5 * 2**30

@@ -27,10 +27,10 @@ from commsim.units import Seconds
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
 from commsim.workload.pipeline import pipeline
-from commsim.workload.shared_play import play
 from commsim.workload.step import StepPrediction, predict_step, setting, update_seconds
-from commsim.workload.step_program import LINKS, PER_STAGE, Program, program
-from commsim.workload.step_works import COMPUTING, KINDS, STREAMS
+from commsim.workload.tasks.program import LINKS, PER_STAGE, Program, program
+from commsim.workload.tasks.shared_play import play
+from commsim.workload.tasks.works import COMPUTING, KINDS, STREAMS
 from commsim.workload.trust import tags_of
 
 Floats = NDArray[np.float64]

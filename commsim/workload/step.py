@@ -22,20 +22,21 @@ from numpy.typing import NDArray
 from commsim.cost.profile import Profile
 from commsim.topology.cluster import Cluster
 from commsim.units import Seconds
-from commsim.workload import compute, exchange, operations, shares
+from commsim.workload import compute, exchange, operations
 from commsim.workload.chunk import ChunkCost, chunk_cost
 from commsim.workload.communication import Message, Messages
 from commsim.workload.compute import Spent
 from commsim.workload.exchange import Exchange
 from commsim.workload.frameworks import framework
 from commsim.workload.layout import Layout
+from commsim.workload.layouts import shares
+from commsim.workload.layouts.stages import stages
+from commsim.workload.layouts.validity import check
 from commsim.workload.memory import Memory, memory
 from commsim.workload.model import Model
 from commsim.workload.passes import Sent, Setting
 from commsim.workload.pipeline import Outline, outline, pipeline
-from commsim.workload.stages import stages
 from commsim.workload.trust import interval, settle, shipped, tags_of
-from commsim.workload.validity import check
 
 Grid = list[list[ChunkCost]]
 KINDS = ("tp", "cp", "ep", "pp", "dp")

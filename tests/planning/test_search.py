@@ -11,8 +11,8 @@ from commsim.planning.bound import Costs
 from commsim.planning.engine import Engine
 from commsim.planning.search import Candidate, Found, Front, search
 from commsim.planning.space import ABILITIES, Space, ladders, layouts, variants
+from commsim.workload.layouts.rules import problems
 from commsim.workload.memory import memory
-from commsim.workload.rules import problems
 from commsim.workload.step import predict_step, step_with
 from commsim.workload.trust import shipped, tags_of
 

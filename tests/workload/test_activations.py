@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commsim.workload import pipeline
-from commsim.workload.activations import IMBALANCE, in_flight, of_layer
+from commsim.workload.footprint.activations import IMBALANCE, in_flight, of_layer
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer
 from commsim.workload.layout import Layout
 from commsim.workload.pipeline import order

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from commsim.workload import shares
 from commsim.workload.bucketing import bucket_size, buckets_of, trained
 from commsim.workload.buckets import torch_buckets
 from commsim.workload.layout import Layout
+from commsim.workload.layouts import shares
 from commsim.workload.load import load_model
 from commsim.workload.overlap import Parameter
 

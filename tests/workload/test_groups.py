@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.errors import UnknownNameError
-from commsim.workload.groups import KINDS, groups
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.groups import KINDS, groups
 
 
 def test_the_example_of_megatron() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 import commsim
 from commsim.errors import ModelError
-from commsim.workload.families import FAMILIES, SAME_AS
-from commsim.workload.hugging_face import read_config
+from commsim.workload.configs.families import FAMILIES, SAME_AS
+from commsim.workload.configs.hugging_face import read_config
 from commsim.workload.model import Experts, FeedForward, Layer
 
 COMMON: dict[str, Any] = {

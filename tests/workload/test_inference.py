@@ -13,13 +13,13 @@ from commsim.errors import LayoutError, UnknownNameError
 from commsim.topology.load import load_cluster
 from commsim.units import KIB, MIB
 from commsim.workload.communication import Messages
-from commsim.workload.custom_all_reduce import SYNCS, all_reduce, choice
 from commsim.workload.inference import InferencePrediction, predict_inference
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer
 from commsim.workload.layout import Layout
 from commsim.workload.load import load_model
 from commsim.workload.model import Model
-from commsim.workload.token_work import distinct
+from commsim.workload.serving.custom_all_reduce import SYNCS, all_reduce, choice
+from commsim.workload.serving.token_work import distinct
 
 H100 = load_cluster("dgx-h100", nodes=2)
 PCIE = load_cluster("l40sx8")

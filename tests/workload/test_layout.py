@@ -9,8 +9,8 @@ import pytest
 import commsim
 from commsim.errors import LayoutError
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.validity import check, nearest, problems
 from commsim.workload.model import Attention, Experts, FeedForward, Layer, Model
-from commsim.workload.validity import check, nearest, problems
 
 
 def attention(heads: int, kv_heads: int) -> Attention:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import commsim
-from commsim.workload.keeping import keeping
+from commsim.workload.footprint.keeping import keeping
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer, Tensor
 from commsim.workload.layout import Layout
 from commsim.workload.lora import Lora

@@ -11,7 +11,7 @@ from commsim.errors import UnknownNameError
 from commsim.workload.layer import Attention, FeedForward, Layer
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
-from commsim.workload.serving import serving_memory
+from commsim.workload.serving.memory import serving_memory
 
 CLUSTER = commsim.load_cluster("dgx-h100", nodes=1)
 

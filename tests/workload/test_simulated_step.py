@@ -14,8 +14,8 @@ from commsim.topology.load import load_cluster
 from commsim.workload import simulated_step
 from commsim.workload.layout import Layout
 from commsim.workload.load import load_model
-from commsim.workload.shared_play import Table, play
 from commsim.workload.simulated_step import StepSpan, StepTimeline, simulate_step
+from commsim.workload.tasks.shared_play import Table, play
 
 H100 = load_cluster("dgx-h100", nodes=4)
 SMALL = load_model("llama3-8b")

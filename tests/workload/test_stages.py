@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.stages import Chunk, stages
 from commsim.workload.model import Attention, FeedForward, Layer, Model
-from commsim.workload.stages import Chunk, stages
 
 LAYER = Layer(
     attention=Attention(heads=8, kv_heads=8, head_dim=8, value_dim=8),

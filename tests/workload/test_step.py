@@ -13,11 +13,11 @@ from commsim.topology.cluster import Cluster
 from commsim.topology.load import load_cluster
 from commsim.workload import compute
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.validity import problems
 from commsim.workload.load import load_model
 from commsim.workload.model import Model
 from commsim.workload.passes import Sent
 from commsim.workload.step import StepPrediction, predict_step
-from commsim.workload.validity import problems
 
 H100 = load_cluster("dgx-h100", nodes=4)
 SMALL = load_model("llama3-8b")

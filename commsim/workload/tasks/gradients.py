@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commsim.workload import bucketing, exchange
-from commsim.workload.beats import Unit
 from commsim.workload.buckets import Bucket as Filled
 from commsim.workload.buckets import fill, megatron_buckets, torch_buckets
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
 from commsim.workload.overlap import Parameter
 from commsim.workload.passes import Sent, Setting
-from commsim.workload.step_works import Bucket, Exchanged, Sending
+from commsim.workload.tasks.beats import Unit
+from commsim.workload.tasks.works import Bucket, Exchanged, Sending
 
 DTYPE = {2: "bfloat16", 4: "float32"}
 

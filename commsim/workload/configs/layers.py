@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 
-from commsim.workload.config_keys import Keys
-from commsim.workload.families import Family
+from commsim.workload.configs.families import Family
+from commsim.workload.configs.keys import Keys
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer
 
 _MOST_LAYERS = 10_000  # more is a slip

@@ -22,15 +22,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from commsim.units import Seconds
-from commsim.workload import chunk, compute, operations, passes, shares
+from commsim.workload import chunk, compute, operations, passes
 from commsim.workload.communication import Message
 from commsim.workload.layer import Experts, Layer
 from commsim.workload.layout import Layout
+from commsim.workload.layouts import shares
+from commsim.workload.layouts.shares import Share
+from commsim.workload.layouts.stages import Chunk
 from commsim.workload.model import Model
 from commsim.workload.operations import Matmul, Work
 from commsim.workload.passes import Setting
-from commsim.workload.shares import Share
-from commsim.workload.stages import Chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commsim.workload import activations, shares
-from commsim.workload.activations import LayerActivations
-from commsim.workload.groups import groups
-from commsim.workload.keeping import Keeping
+from commsim.workload.footprint import activations
+from commsim.workload.footprint.activations import LayerActivations
+from commsim.workload.footprint.keeping import Keeping
 from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
+from commsim.workload.layouts import shares
+from commsim.workload.layouts.groups import groups
+from commsim.workload.layouts.shares import Share
+from commsim.workload.layouts.stages import Contents
 from commsim.workload.model import Model
-from commsim.workload.shares import Share
-from commsim.workload.stages import Contents
 
 
 class Moment(NamedTuple):

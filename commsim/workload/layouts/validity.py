@@ -9,9 +9,7 @@ from commsim.errors import LayoutError, UnknownNameError
 from commsim.topology.cluster import Cluster
 from commsim.workload.layer import Experts
 from commsim.workload.layout import Layout
-from commsim.workload.model import Model
-from commsim.workload.pipeline import pipeline
-from commsim.workload.rules import (
+from commsim.workload.layouts.rules import (
     COUNTS,
     WORDS,
     divisors,
@@ -21,6 +19,8 @@ from commsim.workload.rules import (
     problems,
     schedule_name,
 )  # fmt: skip
+from commsim.workload.model import Model
+from commsim.workload.pipeline import pipeline
 
 __all__ = ["WORDS", "check", "nearest", "problems"]
 

@@ -23,7 +23,7 @@ from commsim.topology.cluster import Cluster
 from commsim.topology.placement import place
 from commsim.units import KIB, MIB, Bytes, Seconds
 from commsim.workload.communication import SCALE_UP_SHARE, Message, Messages
-from commsim.workload.groups import groups
+from commsim.workload.layouts.groups import groups
 
 KINDS = ("auto", "nccl", "one_shot", "two_shot")
 SIZES = (2, 4, 6, 8)

@@ -23,7 +23,7 @@ from commsim.workload.layer import Experts, Layer
 from commsim.workload.layout import Layout
 from commsim.workload.model import Model
 from commsim.workload.operations import Core, Matmul, Shape, Work
-from commsim.workload.serving import cached
+from commsim.workload.serving.memory import cached
 
 CAST = 3  # bytes moved to cast an element
 

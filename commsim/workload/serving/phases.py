@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from commsim.units import Seconds
-from commsim.workload import chunk, token_work
+from commsim.workload import chunk
 from commsim.workload.communication import Messages
 from commsim.workload.compute import Spent
-from commsim.workload.custom_all_reduce import all_reduce as reduction
 from commsim.workload.layer import Experts, Layer
+from commsim.workload.layouts.stages import Chunk, stages
 from commsim.workload.passes import Sent
-from commsim.workload.stages import Chunk, stages
-from commsim.workload.token_work import Serving, Tokens
+from commsim.workload.serving import token_work
+from commsim.workload.serving.custom_all_reduce import all_reduce as reduction
+from commsim.workload.serving.token_work import Serving, Tokens
 
 PROMPT_TOKENS = 8192
 """Tokens of prompts that run through the model at a time (vLLM's max_num_batched_tokens)."""

@@ -15,17 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commsim.units import Seconds
-from commsim.workload import gradients, step_works
-from commsim.workload.beats import Unit, units
 from commsim.workload.communication import Message
 from commsim.workload.layout import Layout
+from commsim.workload.layouts.stages import stages
 from commsim.workload.model import Model
 from commsim.workload.passes import Setting
 from commsim.workload.pipeline import order, pipeline
 from commsim.workload.pipeline_plan import Plan, bind
-from commsim.workload.shared_play import Table
-from commsim.workload.stages import stages
-from commsim.workload.step_works import COMPUTING, KINDS, STREAMS, Bucket, Draft, Piece, Rules
+from commsim.workload.tasks import gradients
+from commsim.workload.tasks import works as step_works
+from commsim.workload.tasks.beats import Unit, units
+from commsim.workload.tasks.shared_play import Table
+from commsim.workload.tasks.works import COMPUTING, KINDS, STREAMS, Bucket, Draft, Piece, Rules
 from commsim.workload.works import Order
 
 Ints = NDArray[np.int64]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from commsim.errors import UnknownNameError
 from commsim.topology.cluster import Cluster
-from commsim.workload import shares
-from commsim.workload.groups import groups
 from commsim.workload.layer import Experts, Layer
 from commsim.workload.layout import Layout
+from commsim.workload.layouts import shares
+from commsim.workload.layouts.groups import groups
+from commsim.workload.layouts.stages import contents
 from commsim.workload.memory import CONTEXT, USABLE, Memory, StageMemory, communicators
 from commsim.workload.model import Model
-from commsim.workload.stages import contents
 
 ELEMENT = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
 # Tokens of prompts that run through the model at a time (vLLM's max_num_batched_tokens).

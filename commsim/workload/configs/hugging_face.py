@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from commsim.workload.config_keys import Keys
-from commsim.workload.config_layers import read_stacks
-from commsim.workload.families import FAMILIES, ONE_NORM_LAST, SAME_AS, Family
+from commsim.workload.configs.families import FAMILIES, ONE_NORM_LAST, SAME_AS, Family
+from commsim.workload.configs.keys import Keys
+from commsim.workload.configs.layers import read_stacks
 from commsim.workload.model import Lora, Model
 
 _GATED_ACTS = ("silu", "swish", "swiglu", "geglu", "gelu_glu", "reglu")

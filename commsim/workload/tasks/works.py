@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from commsim.units import Seconds
-from commsim.workload.beats import Beats, Unit
 from commsim.workload.communication import Message
+from commsim.workload.tasks.beats import Beats, Unit
 
 STREAMS = ("compute", "tp", "cp", "ep", "dp", "replicas")
 KINDS = ("forward", "backward", "weight", "optimizer", "framework", "tp", "cp", "ep", "dp", "pp")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from commsim.workload.config_keys import Keys
+from commsim.workload.configs.keys import Keys
 from commsim.workload.layer import Tensor
 from commsim.workload.model import Model
 from commsim.workload.parts import Part

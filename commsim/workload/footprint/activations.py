@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from commsim.workload import pipeline
-from commsim.workload.keeping import keeping
+from commsim.workload.footprint.keeping import keeping
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer
 from commsim.workload.layout import Layout
 

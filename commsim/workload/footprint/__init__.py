@@ -1,0 +1,1 @@
+"""What each rank keeps in memory while it trains, and until when."""

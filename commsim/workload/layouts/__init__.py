@@ -1,0 +1,1 @@
+"""Where layers and ranks of a layout lie, and what no framework would start."""

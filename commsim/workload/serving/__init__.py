@@ -1,0 +1,1 @@
+"""Serving a model: its memory, its two phases, and its own all_reduce."""

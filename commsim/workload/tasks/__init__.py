@@ -1,0 +1,1 @@
+"""A training step as tasks on the streams of its ranks, and how they are played."""
