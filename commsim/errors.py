@@ -7,6 +7,7 @@ A message says where, what was found, what was expected and what to do, in one l
 from __future__ import annotations
 
 import difflib
+import heapq
 from collections.abc import Iterable
 
 
@@ -31,26 +32,40 @@ class UnitError(CommsimError, ValueError):
 
 
 _ALIKE = 0.5  # likeness from which a known name is worth asking about
+_FEW = 12  # names that a message may list
+_NEAREST = 3  # of more than those
 
 
 def _likeness(name: str, known: str) -> float:
-    """0 to 1: how alike two names are; a little less where only the beginning of `known` is."""
-    name, known = name.lower(), known.lower()
-    whole = difflib.SequenceMatcher(None, name, known).ratio()
-    return max(whole, 0.95 * difflib.SequenceMatcher(None, name, known[: len(name)]).ratio())
+    """0 to 1: how alike two names are; a little less where only a part of `known` is."""
+    if name and name.lower() in known.lower():
+        return 0.95 + 0.05 * len(name) / len(known)
+    matcher = difflib.SequenceMatcher(None, "", name.lower())
+    found = []
+    for length, weight in ((len(known), 1.0), (len(name), 0.95), (len(name) + 1, 0.95)):
+        matcher.set_seq1(known[:length].lower())
+        found.append(weight * matcher.ratio())
+    return max(found)
 
 
 class UnknownNameError(CommsimError, LookupError):
-    """A name that no catalogue holds; the message lists the known names and the nearest."""
+    """A name that no catalogue holds; the message lists the known names, of many the nearest.
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        names = sorted(known)
-        nearest = max(names, key=lambda known: _likeness(name, known), default=None)
-        if nearest is not None and _likeness(name, nearest) < _ALIKE:
-            nearest = None
-        hint = f"; did you mean {nearest!r}?" if nearest else ""
-        super().__init__(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
-        self.nearest = nearest
+    where: a command that lists all, or another way to them.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
+        names = sorted(set(known))
+        likeness = {known: _likeness(name, known) for known in names}
+        alike = heapq.nlargest(_NEAREST, names, key=likeness.__getitem__)
+        self.nearest = next((known for known in alike if likeness[known] >= _ALIKE), None)
+        hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
+        if len(names) <= _FEW:
+            listed = f"known: {', '.join(names)}"
+        else:
+            listed = f"nearest of {len(names):,}: {', '.join(alike)}"
+            listed += f"; all: {where}" if where else ""
+        super().__init__(f"unknown {kind} {name!r}{hint} ({listed})")
 
 
 class CollectiveError(CommsimError, ValueError):

@@ -107,7 +107,7 @@ def read_dtype(text: str) -> str:
     """torch's name of a type, from nccl-tests' (half, float, double) too."""
     name = DTYPE_NAMES.get(text, text)
     if name not in DTYPES:
-        raise UnknownNameError("dtype", text, [*DTYPES, *DTYPE_NAMES])
+        raise UnknownNameError("dtype", text, [*DTYPES, *DTYPE_NAMES], "commsim names dtypes")
     return name
 
 

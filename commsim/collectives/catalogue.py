@@ -21,7 +21,7 @@ def names(operation: str | None = None) -> tuple[str, ...]:
 def algorithm(name: str) -> Algorithm:
     """The algorithm of that name with its defaults; UnknownNameError names the known ones."""
     if name not in names():
-        raise UnknownNameError("algorithm", name, names())
+        raise UnknownNameError("algorithm", name, names(), "commsim names algorithms")
     return _class(name)()
 
 

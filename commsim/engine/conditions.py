@@ -83,7 +83,9 @@ class LinkFault:
         ]
         if not found:
             ends = {end for name in network.links for end in name.split(" -> ")}
-            raise UnknownNameError("link or device", self.link, sorted(ends)[:200])
+            raise UnknownNameError(
+                "link or device", self.link, ends, "commsim topo CLUSTER --plot FILE.html, or * and ?"
+            )
         left = network.capacity * self.share if self.share else np.zeros(len(network.capacity))
         return tuple(Change(time=self.time, link=i, capacity=float(left[i])) for i in found)
 

@@ -74,7 +74,7 @@ def _preset(name: str) -> dict[str, Any]:
     if wanted not in known:
         if Path(name).exists():
             raise SpecError([f"{name}: expected a file that ends in .toml, .xml or .txt"])
-        raise UnknownNameError("cluster preset", name, known)
+        raise UnknownNameError("cluster preset", name, known, "commsim names clusters")
     folder = parts.topologies_folder()
     return _extended(_read(folder / f"{wanted}.toml"), folder)
 
@@ -121,7 +121,7 @@ def _extended(raw: dict[str, Any], folder: Path, depth: int = 0) -> dict[str, An
     else:
         known = presets()
         if base not in known:
-            raise UnknownNameError("cluster preset", base, known)
+            raise UnknownNameError("cluster preset", base, known, "commsim names clusters")
         home = parts.topologies_folder()
         below = _extended(_read(home / f"{base}.toml"), home, depth + 1)
     return _merged(below, raw)

@@ -285,6 +285,11 @@ class _Named(Protocol):
 _Part = TypeVar("_Part", bound=_Named)
 
 
+_CATALOGUES = {
+    "GPU": "gpus", "NIC": "nics", "switch": "switches", "link": "links", "CPU": "cpus",
+}  # fmt: skip
+
+
 def _find(kind: str, name: str, known: Mapping[str, _Part]) -> _Part:
     if name in known:
         return known[name]
@@ -292,7 +297,7 @@ def _find(kind: str, name: str, known: Mapping[str, _Part]) -> _Part:
     for part in known.values():
         if wanted in map(_key, (part.name, *part.aliases)):
             return part
-    raise UnknownNameError(kind, name, known)
+    raise UnknownNameError(kind, name, known, f"commsim names {_CATALOGUES[kind]}")
 
 
 @cache

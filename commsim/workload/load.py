@@ -73,7 +73,7 @@ def _bare(name: str) -> str:
 def _preset_name(name: str) -> str:
     found = _spellings().get(_bare(name))
     if found is None:
-        raise UnknownNameError("model preset", name, presets())
+        raise UnknownNameError("model preset", name, presets(), "commsim names models")
     return found
 
 
