@@ -63,9 +63,7 @@ def names(
         if json:
             print_json(held)
         else:
-            print_facts(
-                (name, f"{held[name]:>4} {what}") for name, (what, _) in CATALOGUES.items()
-            )
+            print_facts((name, f"{held[name]:>4} {what}") for name, (what, _) in CATALOGUES.items())
         return
     if catalogue not in CATALOGUES:
         raise UnknownNameError("catalogue", catalogue, CATALOGUES)

@@ -83,9 +83,8 @@ class LinkFault:
         ]
         if not found:
             ends = {end for name in network.links for end in name.split(" -> ")}
-            raise UnknownNameError(
-                "link or device", self.link, ends, "commsim topo CLUSTER --plot FILE.html, or * and ?"
-            )
+            where = "commsim topo CLUSTER --plot FILE.html; * and ? match"
+            raise UnknownNameError("link or device", self.link, ends, where)
         left = network.capacity * self.share if self.share else np.zeros(len(network.capacity))
         return tuple(Change(time=self.time, link=i, capacity=float(left[i])) for i in found)
 
