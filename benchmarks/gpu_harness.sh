@@ -43,11 +43,17 @@ part() { # name, then the arguments of commsim measure
 for op in all_reduce all_gather reduce_scatter all_to_all broadcast reduce gather scatter; do
   part "one-$op" $op --nproc 1 -b 1K -e 16M -f 128
 done
-part launch all_reduce --nproc 1 -b 8 -e 8 -n 1000 -w 100
-part launch-isolated all_reduce --nproc 1 -b 8 -e 8 -n 200 -w 20 --timing isolated
+# (NCCL does nothing for an in-place all_reduce of one rank; out of place all_gather is a copy)
+part launch-nothing all_reduce --nproc 1 -b 8 -e 8 -n 1000 -w 100
+part launch all_gather --nproc 1 --place out -b 8 -e 8 -n 1000 -w 100
+part launch-isolated all_gather --nproc 1 --place out -b 8 -e 8 -n 200 -w 20 --timing isolated
 part launch-product --compute --nproc 1 --gemm 16,16,16 -n 1000 -w 100
 if [ "$backend" = nccl ]; then
-  part launch-graph all_reduce --nproc 1 -b 8 -e 8 -n 1000 -w 100 -G
+  # a capture for each buffer: no more runs than buffers that fill the cache twice would be enough
+  part launch-graph all_gather --nproc 1 --place out -b 8 -e 8 -n 200 -w 20 -G
+  for op in all_gather reduce_scatter all_to_all gather scatter; do
+    part "graph-$op" $op --nproc 1 -b 1K -e 16M -f 128 -n 20 -G
+  done
   for dtype in bfloat16 float16 float32 float8_e4m3fn; do
     part "products-$dtype" --compute --nproc 1 --gemm-dtype $dtype -n 50 -w 10
   done
@@ -70,6 +76,7 @@ if [ "$gpus" -gt 1 ]; then
     part "redop-$redop" all_reduce --nproc "$gpus" -o $redop -b 1K -e 16M -f 128 -n 5
   done
   part pairs send_recv --nproc "$gpus" --pairs -b 8 -e 64M -f 8388608
+  part graphs all_reduce --nproc "$gpus" -b 8 -e 16M -f 128 -n 20 -G
   part interference all_reduce --nproc "$gpus" --interfere -b 1M -e 256M -f 16 \
     --gemm $product --gemm-dtype bfloat16
   if [ "$gpus" -ge 4 ]; then

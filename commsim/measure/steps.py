@@ -32,6 +32,16 @@ def check(
     found = offers(settings.backend)
     if settings.cudagraph and settings.backend != "nccl":
         raise MeasureError(f"--cudagraph: expected --backend nccl, got {settings.backend}")
+    if settings.cudagraph and collective.operation == "barrier":
+        raise MeasureError(
+            "--cudagraph: expected an operation other than barrier, whose host waits in each call"
+        )
+    in_groups = [rank for group in groups for rank in group]
+    if settings.cudagraph and len(set(in_groups)) < len(in_groups):
+        raise MeasureError(
+            "--cudagraph: expected groups without a common rank, whose graphs would run one after "
+            "another"
+        )
     ranks = [rank for group in (collective.ranks or (), *groups) for rank in group]
     if ranks and max(ranks) >= n_ranks:
         raise CollectiveError(

@@ -1,13 +1,7 @@
-"""The GPU's part on a CPU: torch.cuda is replaced by streams and events of a clock of their own.
-
-What the fake says: work enqueued on a stream takes the time that it is given, one after another;
-an event is when its stream gets there. That NCCL and real GPUs do so is not tested here.
-"""
+"""The GPU's part on a CPU: torch.cuda is replaced by streams and events of a clock of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,91 +16,7 @@ from commsim.measure.pattern import Pattern  # noqa: E402
 from commsim.measure.plan import Settings  # noqa: E402
 from commsim.measure.session import Session  # noqa: E402
 from commsim.measure.statistics import overlapped  # noqa: E402
-
-
-class Stream:
-    """A queue of work: where its end is, in s."""
-
-    def __init__(self) -> None:
-        self.end = 0.0
-
-    def wait_event(self, event: Event) -> None:
-        self.end = max(self.end, event.at)
-
-    def wait_stream(self, other: Stream) -> None:
-        self.end = max(self.end, other.end)
-
-
-class Event:
-    def __init__(self, enable_timing: bool) -> None:
-        assert enable_timing
-        self.at = -1.0
-
-    def record(self, stream: Stream) -> None:
-        self.at = stream.end
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, later: Event) -> float:
-        return 1e3 * (later.at - self.at)  # ms
-
-
-class FakeCuda:
-    """What Cuda asks of torch.cuda."""
-
-    Event, Stream = Event, Stream
-
-    def __init__(self) -> None:
-        self.stream_now = Stream()
-        self.graphs: list[list[float]] = []
-        self.capturing: list[float] | None = None
-
-    def work(self, duration: float) -> None:
-        if self.capturing is not None:
-            self.capturing.append(duration)
-        else:
-            self.stream_now.end += duration
-
-    def current_stream(self) -> Stream:
-        return self.stream_now
-
-    @contextmanager
-    def stream(self, stream: Stream) -> Iterator[None]:
-        before, self.stream_now = self.stream_now, stream
-        yield
-        self.stream_now = before
-
-    @contextmanager
-    def graph(self, graph: Any, capture_error_mode: str) -> Iterator[None]:
-        assert capture_error_mode == "thread_local"
-        self.capturing = graph.work = []
-        yield
-        self.capturing = None
-
-    def CUDAGraph(self) -> Any:
-        graph = SimpleNamespace(work=[])
-        graph.replay = lambda: [self.work(duration) for duration in graph.work]
-        return graph
-
-    def set_device(self, index: int) -> None:
-        assert index == 0
-
-    def synchronize(self) -> None:
-        pass
-
-    def get_device_properties(self, index: int) -> Any:
-        return SimpleNamespace(L2_cache_size=50 << 20, name="a GPU", total_memory=80 << 30,
-                               multi_processor_count=132)  # fmt: skip
-
-    def mem_get_info(self, index: int) -> tuple[int, int]:
-        return 10 << 30, 80 << 30
-
-    def memory_reserved(self, index: int) -> int:
-        return 3 << 30
-
-    def memory_allocated(self, index: int) -> int:
-        return 1 << 30
+from tests.measure.fake_cuda import FakeCuda  # noqa: E402
 
 
 @pytest.fixture

@@ -24,26 +24,34 @@ def join(place: Place, timeout: Seconds) -> Backend:
     """This process as one of NCCL's ranks; raises ImportError without torch, MeasureError without
     a GPU for it."""
     import torch
+    import torch.cuda.nccl
 
     if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
         raise MeasureError(
             "--backend nccl: expected an NVIDIA or AMD GPU and a torch built for it, got torch "
             f"{torch.__version__} with {torch.cuda.device_count()} GPUs; use --backend gloo here"
         )
-    here = torch.cuda.device_count()
+    gpu = index(place, torch.cuda.device_count())
+
+    from commsim.measure.devices.cuda import Cuda
+    from commsim.measure.torch_backend import TorchBackend
+
+    number: tuple[int | str, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    version = ".".join(map(str, number[:3]))  # some builds have a suffix as the fourth
+    of = {"rccl": version, "rocm": str(torch.version.hip)} if torch.version.hip else {
+        "nccl": version, "cuda": str(torch.version.cuda)}  # fmt: skip
+    versions = of | {"torch": str(torch.__version__)}
+    return TorchBackend("nccl", place, timeout, Cuda(gpu), MOVES, versions, gpu)
+
+
+def index(place: Place, here: int) -> int:
+    """This rank's GPU of the `here` that its process sees: as many as ranks, or the one that srun
+    or mpiexec bound it to. Raises MeasureError."""
+    if here == 1 and place.launcher in ("srun", "mpiexec"):
+        return 0
     if place.local_rank >= here:
         raise MeasureError(
             f"--backend nccl: expected a GPU for each rank of a machine, got {here} GPUs and local "
             f"rank {place.local_rank}; start fewer ranks"
         )
-
-    from commsim.measure.devices.cuda import Cuda
-    from commsim.measure.torch_backend import TorchBackend
-
-    number: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-    version = ".".join(map(str, number))
-    of = {"rccl": version, "rocm": str(torch.version.hip)} if torch.version.hip else {
-        "nccl": version, "cuda": str(torch.version.cuda)}  # fmt: skip
-    versions = of | {"torch": str(torch.__version__)}
-    gpu = place.local_rank
-    return TorchBackend("nccl", place, timeout, Cuda(gpu), MOVES, versions, gpu)
+    return place.local_rank

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,10 @@ class EventStopwatch(Stopwatch):
         if not events:
             return []
         events[-1].synchronize()
-        origin = events[0] if self.origin is None else self.origin
-        return [origin.elapsed_time(event) * 1e-3 for event in events]  # CUDA tells ms
+        before = events[0] if self.origin is None else self.origin
+        # From one to the next: CUDA tells ms as a float32, which of 10 s keeps no microsecond.
+        steps = [a.elapsed_time(b) * 1e-3 for a, b in pairwise((before, *events))]
+        return list(accumulate(steps))
 
 
 class Cuda(Device):
