@@ -10,6 +10,7 @@ from commsim.topology.cut import find_cut
 from commsim.topology.graph import build_graph
 from commsim.topology.node import NodeTopology
 from commsim.topology.routing import find_routes
+from commsim.topology.subnet import Subnet
 from commsim.topology.wiring import Site, Wiring, fabric_module, switch_latency, switch_ports
 from commsim.units import BytesPerSecond
 
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
-    """How machines are joined. scale_up_domain: GPUs in one NVLink (or xGMI) domain."""
+    """How machines are joined. scale_up_domain: GPUs in one NVLink (or xGMI) domain.
+
+    subnet: the cables of a network that exists, where kind is "cabled".
+    """
 
     kind: str = "rail-optimized"
     transport: str = "infiniband"
     oversubscription: float = 1.0
     sharp: bool = False
     scale_up_domain: int = 0
+    subnet: Subnet | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,6 +79,7 @@ class Cluster:
             oversubscription=self.fabric.oversubscription,
             ports=switch_ports(self.fabric.transport, max(rates, default=0.0)),
             latency=switch_latency(self.fabric.transport),
+            subnet=self.fabric.subnet,
         )
 
     @cached_property

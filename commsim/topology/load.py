@@ -17,8 +17,10 @@ from commsim.topology import parts, spec
 from commsim.topology.build import build
 from commsim.topology.cluster import Cluster, Fabric
 from commsim.topology.defaults import cpu_vendor, default_domain, placement
+from commsim.topology.discovered import on_subnet
 from commsim.topology.explicit import build_explicit
 from commsim.topology.imported import Stated, interconnect_of, island, placement_of, read_machine
+from commsim.topology.importers import ibnetdiscover
 from commsim.topology.node import NodeTopology
 from commsim.topology.parts import GpuPart
 from commsim.topology.spec import ClusterSpec
@@ -81,7 +83,7 @@ def _preset(name: str) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return _beside(path.parent, tomllib.loads(path.read_text("utf-8")))
     except FileNotFoundError:
         close = difflib.get_close_matches(path.stem, presets(), n=1, cutoff=0.5)
         hint = f' (or did you mean the preset "{close[0]}"?)' if close else ""
@@ -92,6 +94,14 @@ def _read(path: Path) -> dict[str, Any]:
         raise SpecError([f"{path}: cannot be read as text: {error}"]) from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SpecError([f"{path.name}: not valid TOML: {error}"]) from None
+
+
+def _beside(folder: Path, tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables with the files they name found from the folder of the file that names them."""
+    fabric = tables.get("fabric")
+    if isinstance(fabric, dict) and isinstance(fabric.get("cabling"), str):
+        fabric["cabling"] = str(folder / fabric["cabling"])
+    return tables
 
 
 def _plain(source: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
@@ -180,7 +190,7 @@ def _cluster(checked: ClusterSpec) -> Cluster:
     part = spec.gpu_part(checked)
     fabric, notes = _fabric(checked, part)
     node, built = build(checked.node, fabric.transport, fabric.sharp)
-    return Cluster(
+    cluster = Cluster(
         name=checked.name,
         nodes=checked.nodes,
         node=node,
@@ -192,6 +202,15 @@ def _cluster(checked: ClusterSpec) -> Cluster:
         notes=(*_node_notes(checked, part), *built, *notes),
         price_per_gpu_hour=checked.price_per_gpu_hour,
     )
+    return _as_cabled(cluster, checked)
+
+
+def _as_cabled(cluster: Cluster, checked: ClusterSpec) -> Cluster:
+    """The cluster on the cables that `fabric.cabling` lists, if it names a file."""
+    if checked.fabric is None or checked.fabric.cabling is None:
+        return cluster
+    nodes = checked.nodes if "nodes" in checked.model_fields_set else None
+    return on_subnet(cluster, ibnetdiscover.read(checked.fabric.cabling), nodes)
 
 
 def _interconnect(checked: ClusterSpec) -> str:
@@ -333,7 +352,7 @@ def _assembled(checked: ClusterSpec, node: NodeTopology, notes: tuple[str, ...])
         domain = part.domain if rack else island(node)
         if rack:
             more.append(f"fabric.scale_up_domain: not stated, {domain} taken")
-    return Cluster(
+    cluster = Cluster(
         name=checked.name,
         nodes=checked.nodes,
         node=node,
@@ -345,3 +364,4 @@ def _assembled(checked: ClusterSpec, node: NodeTopology, notes: tuple[str, ...])
         notes=(*notes, *more),
         price_per_gpu_hour=checked.price_per_gpu_hour,
     )
+    return _as_cabled(cluster, checked)

@@ -27,7 +27,9 @@ Interconnect = Literal[
     "pcie-host",
 ]
 Placement = Literal["per-gpu", "per-pcie-switch", "per-socket", "single"]
-FabricKind = Literal["rail-optimized", "fat-tree", "single-switch", "dragonfly", "torus", "direct"]
+FabricKind = Literal[
+    "rail-optimized", "fat-tree", "single-switch", "dragonfly", "torus", "direct", "cabled"
+]
 Transport = Literal["infiniband", "roce", "efa", "slingshot", "tcp", "tcpx", "tcpxo"]
 CpuVendor = Literal["intel", "amd", "grace", "other"]
 
@@ -121,12 +123,19 @@ class NodeSpec(_Table):
 
 
 class FabricSpec(_Table):
-    """`[fabric]`: what joins the machines."""
+    """`[fabric]`: what joins the machines.
+
+    cabling: a file with what ibnetdiscover printed of a network that exists; kind is then "cabled",
+    and without `nodes` every host of the file is a machine.
+    """
 
     kind: FabricKind = Field("rail-optimized", description="")
     transport: Transport = Field("infiniband", description="")
     oversubscription: float = Field(1.0, ge=1.0, le=1024, description="a number from 1.0 up")
     sharp: bool = Field(False, description="true or false")
+    cabling: str | None = Field(
+        None, min_length=1, description='a file of ibnetdiscover, such as "fabric.txt"'
+    )
     scale_up_domain: int | None = Field(
         None, ge=1, le=1 << 20, description="GPUs in one NVLink domain, such as 8 or 72"
     )

@@ -21,6 +21,8 @@ def cross_checks(spec: ClusterSpec) -> _Problems:
     part, problem = _known_gpu(spec)
     if problem:
         yield "node.gpu", problem
+    if spec.fabric and spec.fabric.kind == "cabled" and spec.fabric.cabling is None:
+        yield "fabric.cabling", 'missing, expected a file of ibnetdiscover, such as "fabric.txt"'
     if spec.device or spec.link:
         yield from _check_graph(spec)
         return

@@ -16,6 +16,7 @@ from typing import Protocol, cast
 
 from commsim.errors import UnknownNameError
 from commsim.topology import fabrics
+from commsim.topology.subnet import Subnet
 from commsim.units import BytesPerSecond, Seconds
 
 # Ports of one switch by the rate of a port: SB7800 36 x 100, QM8700 40 x 200, QM9700 64 x 400 and
@@ -37,7 +38,7 @@ class Site:
     """What a fabric has to join: `nodes` equal machines with NICs of these names and rates.
 
     oversubscription: what goes into the leaves over what comes out at the top. ports: of one
-    switch. latency: of one switch, s.
+    switch. latency: of one switch, s. subnet: the cables that there are, for a cabled fabric.
     """
 
     nodes: int
@@ -46,6 +47,7 @@ class Site:
     oversubscription: float = 1.0
     ports: int = 64
     latency: Seconds = 0.0
+    subnet: Subnet | None = None
 
     @property
     def port_rate(self) -> BytesPerSecond:
