@@ -180,12 +180,13 @@ class _Rules:
     @property
     def alike(self) -> bool:
         """Whether nothing tells equal machines apart."""
-        return self.fold and self.undisturbed and self.cluster.bisection_share >= 1
+        regular = self.cluster.fabric.subnet is None and self.cluster.bisection_share >= 1
+        return self.fold and self.undisturbed and regular
 
     @property
     def ideal(self) -> Cluster:
         """The cluster with a fabric that lacks nothing."""
-        return replace(self.cluster, fabric=replace(self.cluster.fabric, oversubscription=1.0))
+        return replace(self.cluster, fabric=self.cluster.fabric.unlimited)
 
     def job(self, collective: Collective, start: Seconds) -> _Job:
         """A collective on the links at its pace."""

@@ -131,10 +131,7 @@ def with_nics(cluster: Cluster, factor: float) -> Cluster:
 
 def with_switches(cluster: Cluster, factor: float) -> Cluster:
     """The cluster with switches that carry so many times as much between nodes."""
-    fabric = cluster.fabric
-    return replace(
-        cluster, fabric=replace(fabric, oversubscription=fabric.oversubscription / factor)
-    )
+    return replace(cluster, fabric=cluster.fabric.widened(factor))
 
 
 def _links(kind: str) -> Change:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,18 @@ class Fabric:
     sharp: bool = False
     scale_up_domain: int = 0
     subnet: Subnet | None = None
+
+    def widened(self, factor: float) -> Fabric:
+        """The fabric with `factor` times the bandwidth between its switches."""
+        if self.subnet is not None:
+            return replace(self, subnet=self.subnet.widened(factor))
+        return replace(self, oversubscription=self.oversubscription / factor)
+
+    @property
+    def unlimited(self) -> Fabric:
+        """The fabric if it carried all that the NICs can send."""
+        kind = "rail-optimized" if self.subnet else self.kind
+        return replace(self, kind=kind, oversubscription=1.0, subnet=None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

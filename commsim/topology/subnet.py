@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from commsim.units import BytesPerSecond
 
@@ -42,6 +42,15 @@ class Subnet:
     hosts: tuple[Host, ...]
     runs: tuple[Run, ...]
     notes: tuple[str, ...] = ()
+
+    def widened(self, factor: float) -> Subnet:
+        """The same with cables between switches that carry `factor` times as much."""
+        inner = set(self.switches)
+        runs = tuple(
+            replace(run, rate=run.rate * factor) if {run.source, run.target} <= inner else run
+            for run in self.runs
+        )
+        return replace(self, runs=runs)
 
     def with_ports(self, count: int) -> tuple[Host, ...]:
         """The hosts with as many connected ports as a machine has NICs."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -96,6 +97,22 @@ def test_halves_are_also_taken_by_leaf(tmp_path) -> None:
 def test_a_trained_down_cable_is_named(tmp_path) -> None:
     found = _cluster(tmp_path, discovered(4, 2, 4, 1, slow={(2, 1): "4xHDR"}))
     assert any("adapter 1 of node-3 at 25 GB/s" in note for note in found.notes)
+
+
+def test_a_slow_cable_slows_what_is_played_over_it(tmp_path) -> None:
+    """One of 8 ports at a quarter: a ring over both NICs of each machine waits for it."""
+    asked = commsim.Collective("all_gather", nbytes=1 << 28)
+    healthy = _cluster(tmp_path, discovered(4, 2, 4, 1))
+    slow = _cluster(tmp_path, discovered(4, 2, 4, 1, slow={(2, 1): "1xNDR"}))
+    times = [commsim.simulate(asked, c).duration for c in (healthy, slow)]
+    assert times[1] == pytest.approx(4 * times[0], rel=0.15)
+
+
+def test_wider_switches_widen_the_cut(tmp_path) -> None:
+    thin = _cluster(tmp_path, discovered(8, 2, 4, 2))
+    wide = replace(thin, fabric=thin.fabric.widened(2))
+    assert wide.bisection_share == pytest.approx(2 * thin.bisection_share)
+    assert replace(thin, fabric=thin.fabric.unlimited).bisection_share == 1
 
 
 def test_other_hosts_are_left_out_and_nodes_may_be_fewer(tmp_path) -> None:
