@@ -1,36 +1,47 @@
-"""What formulas with a machine's own constants still miss, as a smooth function of the size.
+"""What formulas with a machine's own constants still miss, as a smooth function of the message.
 
-    r = f(ln size) + noise,   f = shared + own
+    r = f(ln message) + noise,   f = everywhere + choice + group + own
 
-For each hardware, operation, algorithm and protocol, r = ln(measured / formula) is taken for a
-Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapter 2)
-with a Matern 3/2 kernel over ln(size): it follows the measurements where there are some and fades
-within a factor of e^LENGTH of them. `shared` is what all groups of ranks have in common and what a
-group that was not measured gets; `own` is a group's. f is kept at SIZES and linear between them.
-Noise has heavy tails (Student's t), so that a lone spike bends nothing.
+r = ln(measured / formula) of one operation on one hardware is a Gaussian process (Rasmussen and
+Williams, Gaussian Processes for Machine Learning, 2006, chapter 2) with a Matern 3/2 kernel over
+the ln of what one rank sends another at once (commsim.cost.calibrated.message): what a network does
+to a message, it does on two nodes and on two hundred. It follows the measurements where there are
+some and fades within a factor of e^LENGTH of them. Four such functions add up: what all choices and
+all groups have in common, a choice (algorithm and protocol) in all groups, a group of ranks in all
+choices, and what only this choice in this group has. So a choice or a group that was not measured
+still gets its part. f is kept at SIZES and linear between them. Noise has heavy tails (Student's
+t), so that a lone spike bends nothing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from commsim.calibration.batch import Array, Rows
-from commsim.cost.calibrated import Case, Correction
+from commsim.calibration.batch import Array
+from commsim.cost.calibrated import (
+    Case,
+    Correction,
+    any_choice,
+    any_group,
+    closest,
+    message,
+    sorted_cases,
+)
 
-SIZES = tuple(8 * 4**step for step in range(17))
-"""Bytes at which a correction is kept: 8 B to 32 GiB."""
+SIZES = tuple(4**step for step in range(18))
+"""Bytes of a message at which a correction is kept: 1 B to 16 GiB."""
 LENGTH = 3.0
-"""Over which ln(size) it fades: a factor of 20."""
+"""Over which ln(message) it fades: a factor of 20."""
 HEIGHT = 0.15
-"""Its standard deviation where nothing was measured, ln."""
+"""Standard deviation, ln, of what all choices have in common, and again of one choice beside it."""
 SHARED = 0.5
-"""Share of its variance that all groups of ranks have in common."""
+"""Share of both variances that all groups of ranks have in common."""
 NOISE = 0.03
 """Scatter of one measured point, ln."""
 TAILS = 4.0
@@ -38,25 +49,29 @@ TAILS = 4.0
 _FIRST = 0.1  # scatter assumed while outliers are not known yet
 _ROUNDS = 5
 _LN_SIZES = np.log(SIZES)
+_N = len(SIZES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Smooth:
-    """ln factors at SIZES with standard errors, by case; ranks and nodes 0: shared by all."""
+    """ln factors at SIZES with standard errors, by case, and of any group and any choice."""
 
     logs: dict[Case, Array]
     errors: dict[Case, Array]
 
     def at(self, cases: Sequence[Case], nbytes: Array) -> Array:
         """ln factors of points; 0 where nothing is known."""
-        known = [self.logs.get(c, self.logs.get(_shared(c))) for c in cases]
-        x = np.log(np.maximum(nbytes, 1.0))
-        return np.array(
-            [
-                0.0 if logs is None else np.interp(at, _LN_SIZES, logs)
-                for logs, at in zip(known, x, strict=True)
-            ]
-        )
+        rows: dict[Case, list[int]] = defaultdict(list)
+        for i, case in enumerate(cases):
+            rows[case].append(i)
+        known = sorted_cases(self.logs)
+        out = np.zeros(len(cases))
+        for case, mine in rows.items():
+            near = closest(case, known)
+            if near is not None:
+                x = np.log(np.maximum(message(case, nbytes[mine]), 1e-300))
+                out[mine] = np.interp(x, _LN_SIZES, self.logs[near])
+        return out
 
     def corrections(self) -> tuple[Correction, ...]:
         """The same as a profile keeps them."""
@@ -70,25 +85,15 @@ class Smooth:
         )  # fmt: skip
 
 
-def _shared(case: Case) -> Case:
-    return Case(
-        hardware=case.hardware, operation=case.operation, algorithm=case.algorithm,
-        protocol=case.protocol, ranks=0, nodes=0,
-    )  # fmt: skip
-
-
 def smooth(cases: Sequence[Case], nbytes: Array, off: Array, use: NDArray[np.bool_]) -> Smooth:
-    """f of every kind of case, from the points in `use`. off: ln(measured / formula) of each."""
-    kinds: dict[Case, dict[Case, list[int]]] = defaultdict(lambda: defaultdict(list))
+    """f of every case, from the points in `use`. off: ln(measured / formula) of each."""
+    fields: dict[Case, dict[Case, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i in map(int, np.flatnonzero(use & (nbytes > 0))):
-        kinds[_shared(cases[i])][cases[i]].append(i)
+        fields[any_choice(any_group(cases[i]))][cases[i]].append(i)
     logs: dict[Case, Array] = {}
     errors: dict[Case, Array] = {}
-    for kind, groups in kinds.items():
-        rows = np.array([i for mine in groups.values() for i in mine])
-        starts = np.cumsum([0, *(len(mine) for mine in groups.values())])[:-1]
-        means, spreads = _posterior(starts, nbytes[rows], off[rows])
-        for case, mean, error in zip((kind, *groups), means, spreads, strict=True):
+    for field in fields.values():
+        for case, (mean, error) in _posterior(field, nbytes, off).items():
             logs[case], errors[case] = mean, error
     return Smooth(logs=logs, errors=errors)
 
@@ -97,49 +102,121 @@ def smooth(cases: Sequence[Case], nbytes: Array, off: Array, use: NDArray[np.boo
 def _kernel() -> Array:
     """Matern 3/2 between SIZES: (1 + s) e^-s, s = sqrt(3) |ln a - ln b| / LENGTH."""
     s = np.sqrt(3) * np.abs(_LN_SIZES[:, None] - _LN_SIZES[None, :]) / LENGTH
-    return np.asarray(HEIGHT**2 * (1 + s) * np.exp(-s))
+    return np.asarray((1 + s) * np.exp(-s))
 
 
-def _hats(nbytes: Array) -> Array:
+def _hats(messages: Array) -> Array:
     """Linear interpolation as a matrix: a row for each point, a column for each of SIZES."""
-    x = np.clip(np.log(nbytes), _LN_SIZES[0], _LN_SIZES[-1])
-    return np.stack([np.interp(x, _LN_SIZES, unit) for unit in np.eye(len(SIZES))], axis=1)
+    x = np.clip(np.log(messages), _LN_SIZES[0], _LN_SIZES[-1])
+    return np.stack([np.interp(x, _LN_SIZES, unit) for unit in np.eye(_N)], axis=1)
 
 
-def _posterior(starts: Rows, nbytes: Array, off: Array) -> tuple[Array, Array]:
-    """Means and standard errors at SIZES: of what is shared, then of each group. starts: where each
-    group's points begin.
+def _posterior(
+    field: Mapping[Case, Sequence[int]], nbytes: Array, off: Array
+) -> dict[Case, tuple[Array, Array]]:
+    """Means and standard errors at SIZES, of one operation on one hardware.
 
     Weights and means in turn: a point weighs (TAILS + 1) / (TAILS + (residual / NOISE)^2).
     """
-    hats = _hats(nbytes)
-    pairs = hats[:, :, None] * hats[:, None, :]
-    group = np.repeat(np.arange(len(starts)), np.diff([*starts, len(off)]))
-    weight = np.full(len(off), _FIRST**-2)
-    means, errors = _means(starts, hats, pairs, off, weight)
-    for _ in range(_ROUNDS):
-        r = off - np.einsum("ps,ps->p", hats, means[1 + group])
+    rows = np.concatenate([np.array(mine) for mine in field.values()])
+    cell = np.repeat(np.arange(len(field)), [len(mine) for mine in field.values()])
+    hats = np.concatenate([_hats(message(case, nbytes[list(i)])) for case, i in field.items()])
+    pairs, said = hats[:, :, None] * hats[:, None, :], off[rows]
+    starts = np.searchsorted(cell, np.arange(len(field)))
+    weight = np.full(len(rows), _FIRST**-2)
+    for _ in range(_ROUNDS + 1):
+        found = _Solved(
+            tuple(field),
+            np.add.reduceat(weight[:, None, None] * pairs, starts),
+            np.add.reduceat((weight * said)[:, None] * hats, starts),
+        )
+        r = said - np.einsum("ps,ps->p", hats, found.means[cell])
         weight = NOISE**-2 * np.minimum(1.0, (TAILS + 1) / (TAILS + (r / NOISE) ** 2))
-        means, errors = _means(starts, hats, pairs, off, weight)
-    return means, errors
+    return found.all()
 
 
-def _means(
-    starts: Rows, hats: Array, pairs: Array, off: Array, weight: Array
-) -> tuple[Array, Array]:
-    """The exact posterior under Gaussian noise: each group's own part is summed out first, so that
-    every system has as many unknowns as there are SIZES."""
-    kernel = _kernel()
-    told = np.add.reduceat(weight[:, None, None] * pairs, starts)
-    said = np.add.reduceat((weight * off)[:, None] * hats, starts)
-    own = np.linalg.inv(told + np.linalg.inv((1 - SHARED) * kernel))
-    rest = np.eye(len(SIZES)) - told @ own  # what a group's own part leaves to the shared one
-    normal = np.linalg.inv(SHARED * kernel) + np.sum(rest @ told, axis=0)
-    spread = np.linalg.inv(normal)
-    shared = spread @ np.einsum("gij,gj->i", rest, said)
-    mean = shared + np.einsum("gij,gj->gi", own, said - told @ shared)
-    passed = np.eye(len(SIZES)) - own @ told
-    covered = passed @ spread @ np.swapaxes(passed, 1, 2) + own
-    alone = np.diag(spread) + (1 - SHARED) * np.diag(kernel)
-    variance = np.concatenate([alone[None], np.diagonal(covered, axis1=1, axis2=2)])
-    return np.concatenate([shared[None], mean]), np.sqrt(variance)
+class _Solved:
+    """The exact posterior under Gaussian noise, one unknown for each of SIZES in each function.
+
+    told, said: of each cell (a choice in a group), hats' hats and hats' r over the noise's
+    variance. A cell's own function is summed out first, then a group's; what is left are choices
+    with what all have in common.
+    """
+
+    def __init__(self, cells: tuple[Case, ...], told: Array, said: Array) -> None:
+        self.cells, self.told, self.said = cells, told, said
+        self.choices = list(dict.fromkeys(any_group(cell) for cell in cells))
+        self.groups = list(dict.fromkeys(any_choice(cell) for cell in cells))
+        self.choice = np.array([self.choices.index(any_group(cell)) for cell in cells])
+        self.group = np.array([self.groups.index(any_choice(cell)) for cell in cells])
+        inverse = np.linalg.inv(_kernel())
+        every, alone = HEIGHT**2 * SHARED, HEIGHT**2 * (1 - SHARED)  # all groups; one group
+        self.own = np.linalg.inv(told + inverse / alone)
+        left = told - told @ self.own @ told
+        heard = said - np.einsum("cij,cjk,ck->ci", told, self.own, said)
+        # choices with what is everywhere: covariance every (1 1' + I)
+        k = len(self.choices)
+        prior = (np.eye(k) - np.ones((k, k)) / (1 + k)) / every
+        normal = np.einsum("kl,ij->kilj", prior, inverse)
+        right = np.zeros((k, _N))
+        self.spread = np.empty((len(self.groups), _N, _N))
+        self.pull = np.zeros((len(self.groups), _N, k, _N))  # of the choices on a group, negative
+        self.lift = np.empty((len(self.groups), _N))
+        for g in range(len(self.groups)):
+            mine = np.flatnonzero(self.group == g)
+            s = self.spread[g] = np.linalg.inv(left[mine].sum(axis=0) + inverse / alone)
+            self.lift[g] = s @ heard[mine].sum(axis=0)
+            for c in mine:
+                self.pull[g, :, self.choice[c]] = s @ left[c]
+            for c in mine:
+                a = self.choice[c]
+                normal[a, :, a] += left[c]
+                normal[a] -= np.einsum("ij,jlk->ilk", left[c], self.pull[g])
+                right[a] += heard[c] - left[c] @ self.lift[g]
+        self.covariance = np.linalg.inv(normal.reshape(k * _N, k * _N))
+        self.of_choice = (self.covariance @ right.ravel()).reshape(k, _N)
+        self.of_group = self.lift - np.einsum("gikj,kj->gi", self.pull, self.of_choice)
+        shared = self.of_choice[self.choice] + self.of_group[self.group]
+        left_over = said - np.einsum("cij,cj->ci", told, shared)
+        self.means = shared + np.einsum("cij,cj->ci", self.own, left_over)
+
+    def all(self) -> dict[Case, tuple[Array, Array]]:
+        """Mean and standard error of every choice in every group, of each alone, and of neither."""
+        alone = HEIGHT**2 * (1 - SHARED)
+        k = len(self.choices)
+        unknown = HEIGHT**2 * SHARED / (1 + k)  # of what is everywhere, the choices known
+        all_alike = np.full(k, 1 / (1 + k))
+        cell_of = {cell: c for c, cell in enumerate(self.cells)}
+        found: dict[Case, tuple[Array, Array]] = {}
+        for a, choice in enumerate(self.choices):
+            weights = np.eye(k)[a]
+            for g, group in enumerate(self.groups):
+                mean, spread = self._sum(weights, g)
+                case = replace(choice, ranks=group.ranks, nodes=group.nodes)
+                if (c := cell_of.get(case)) is None:
+                    spread += alone * _kernel()
+                else:
+                    passed = np.eye(_N) - self.own[c] @ self.told[c]
+                    mean, spread = self.means[c], passed @ spread @ passed.T + self.own[c]
+                found[case] = mean, np.sqrt(np.diag(spread))
+            mean, spread = self._sum(weights)
+            found[choice] = mean, np.sqrt(np.diag(spread + 2 * alone * _kernel()))
+        new = unknown + HEIGHT**2 * SHARED + alone  # another choice, by itself
+        for g, group in enumerate(self.groups):
+            mean, spread = self._sum(all_alike, g)
+            found[group] = mean, np.sqrt(np.diag(spread + new * _kernel()))
+        mean, spread = self._sum(all_alike)
+        spread += (new + alone) * _kernel()
+        found[any_choice(self.choices[0])] = mean, np.sqrt(np.diag(spread))
+        return found
+
+    def _sum(self, weights: Array, group: int | None = None) -> tuple[Array, Array]:
+        """Mean and covariance of a weighted sum of choices, and of a group's function with it."""
+        along = np.einsum("k,ij->ikj", weights, np.eye(_N))
+        mean = weights @ self.of_choice
+        if group is not None:
+            along = along - self.pull[group]
+            mean = mean + self.of_group[group]
+        flat = along.reshape(_N, -1)
+        spread = flat @ self.covariance @ flat.T
+        return mean, spread if group is None else spread + self.spread[group]

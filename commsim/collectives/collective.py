@@ -14,6 +14,8 @@ OPERATIONS = (
 )  # fmt: skip
 REDUCTIONS = frozenset({"all_reduce", "reduce", "reduce_scatter", "barrier"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+SHARED = frozenset({"all_gather", "all_to_all", "gather", "reduce_scatter", "scatter"})
+"""Whose size is a total over the ranks: each has a part, a whole number of elements."""
 REDUCE_OPS = ("sum", "prod", "min", "max", "avg")
 MAX_BYTES = 1 << 63  # a size must fit a signed 64-bit integer
 DTYPES = {

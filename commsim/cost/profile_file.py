@@ -13,9 +13,10 @@ from commsim.cost.calibrated import Calibration
 from commsim.cost.constant import Constant, Known, Spread
 from commsim.errors import ProfileError
 
-FORMAT = 2
-"""Written. 2 has what 1 has not: `machines` of a constant and a profile's `calibration`."""
-READABLE = (1, 2)
+FORMAT = 3
+"""Written. 2 has what 1 has not: `machines` of a constant and a profile's `calibration`; in 3 its
+corrections are by the size of a message."""
+READABLE = (1, 2, 3)
 
 
 def check(data: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -25,6 +26,11 @@ def check(data: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise ProfileError(
             f"{where}: format: expected {known}, got {data.get('format')!r}; "
             "save it again with this version of commsim"
+        )
+    if "calibration" in data and data["format"] != FORMAT:
+        raise ProfileError(
+            f"{where}: format: expected {FORMAT} of a calibrated profile, got {data['format']}; "
+            "calibrate again with this version of commsim"
         )
     try:
         return {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commsim.collectives.collective import DTYPES, REDUCTIONS, ROOTED
+from commsim.collectives.collective import DTYPES, REDUCTIONS, ROOTED, SHARED
 from commsim.measure.plan import Plan, Step
-from commsim.report.nccl_tests import SHARED, TYPE_NAMES
+from commsim.report.nccl_tests import TYPE_NAMES
 from commsim.units import Seconds, format_size, format_time
 
 Record = Mapping[str, Any]

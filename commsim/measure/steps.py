@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations
 
-from commsim.collectives.collective import DTYPES, REDUCTIONS, Collective
+from commsim.collectives.collective import DTYPES, REDUCTIONS, SHARED, Collective
 from commsim.errors import CollectiveError, MeasureError
 from commsim.measure.backend import offers
 from commsim.measure.plan import Gemm, Settings, Step
-from commsim.report.nccl_tests import SHARED, whole
+from commsim.report.nccl_tests import whole
 from commsim.units import Bytes
 
 # Squares, and what one layer of a 8B and of a 70B transformer multiplies (hidden 4096 and 8192,

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from commsim.collectives.collective import REDUCTIONS, ROOTED, Collective
+from commsim.collectives.collective import REDUCTIONS, ROOTED, SHARED, Collective
 from commsim.errors import CollectiveError
 from commsim.prediction import Prediction
 from commsim.units import Bytes
 
-# Operations whose size is a total over the ranks: each rank's part is a whole number of elements.
-SHARED = frozenset({"all_gather", "all_to_all", "gather", "reduce_scatter", "scatter"})
 TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 TYPE_NAMES |= {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
 BINARIES = {"all_to_all": "alltoall", "send_recv": "sendrecv"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from commsim.cost.calibrated import (
     Report,
     class_of,
     growing,
+    message,
+    parts,
     table_of,
     uncovered,
 )
@@ -76,17 +79,18 @@ def test_growing_pools_what_falls() -> None:
 
 
 def test_between_two_sizes_a_growing_factor_is_linear_in_ln_size() -> None:
-    # From 1 at 1 KiB to e^0.2 at 16 KiB; 4 KiB is the middle in ln(size).
+    # A ring of 8 cuts a size into 8 messages: from 1 at 8 x 1 KiB to e^0.2 at 8 x 16 KiB; 8 x 4 KiB
+    # is the middle in ln(size).
     made = calibration(correction((1 << 10, 1 << 14), (0.0, 0.2)))
-    for size, expected in ((1 << 9, 0.0), (1 << 10, 0.0), (1 << 12, 0.1), (1 << 20, 0.2)):
+    for size, expected in ((1 << 9, 0.0), (1 << 13, 0.0), (1 << 15, 0.1), (1 << 20, 0.2)):
         factor = made.factor(CASE, size, lambda s: 1e-5, "flat")
         assert math.log(factor) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_shrinking_factor_is_linear_in_the_formula() -> None:
-    # The formula is 1, 2, 4 s at 1, 4, 16 KiB: ln 2 above its start, it is half way up.
+    # The formula is 1, 2, 4 s at 8 x 1, 4, 16 KiB: ln 2 above its start, it is half way up.
     made = calibration(correction((1 << 10, 1 << 14), (0.2, 0.0)))
-    factor = made.factor(CASE, 1 << 12, lambda s: math.sqrt(s / 1024), "root")
+    factor = made.factor(CASE, 1 << 15, lambda s: math.sqrt(s / 8192), "root")
     assert math.log(factor) == pytest.approx(0.1)
 
 
@@ -117,21 +121,33 @@ def test_a_correction_that_needs_no_change_is_kept() -> None:
     assert table.logs == pytest.approx(logs)
 
 
-def test_a_group_that_was_not_measured_gets_what_all_have_in_common() -> None:
-    own, shared = correction((8, 64), (0.1, 0.1)), correction((8, 64), (0.3, 0.3), ranks=0)
-    made = calibration(own, shared)
-    other = Case(
-        hardware=CASE.hardware, operation=CASE.operation, ranks=4, nodes=1,
-        algorithm=CASE.algorithm, protocol=CASE.protocol,
-    )  # fmt: skip
-    foreign = Case(
-        hardware="ada/pcie/none", operation=CASE.operation, ranks=8, nodes=1,
-        algorithm=CASE.algorithm, protocol=CASE.protocol,
-    )  # fmt: skip
+def test_a_case_that_was_not_measured_gets_the_closest() -> None:
+    own, far = correction((8, 64), (0.1, 0.1)), correction((8, 64), (0.2, 0.2), ranks=2)
+    shared = correction((8, 64), (0.3, 0.3), ranks=0)
+    group = replace(own, algorithm="", protocol="", logs=(0.4, 0.4))
+    made = calibration(own, far, shared, group)
     assert made.correction(CASE) == own
-    assert made.correction(other) == shared
+    assert made.correction(replace(CASE, ranks=16)) == own  # the nearest group
+    assert made.correction(replace(CASE, ranks=3)) == far  # 3 / 2 is less than 8 / 3
+    # several machines are not like one: what all groups have in common
+    assert made.correction(replace(CASE, ranks=16, nodes=2)) == shared
+    assert made.correction(replace(CASE, protocol="Simple")) == group  # another choice
+    foreign = replace(CASE, hardware="ada/pcie/none")
     assert made.correction(foreign) is None
     assert made.factor(foreign, 64, lambda s: 1.0, "x") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("operation", "algorithm", "expected"),
+    [("all_reduce", "ring", 8), ("all_reduce", "tree", 1), ("all_to_all", "p2p", 8),
+     ("all_gather", "nvls", 8), ("broadcast", "ring", 1), ("send_recv", "p2p", 1)],
+)  # fmt: skip
+def test_into_how_many_messages_a_size_is_cut(
+    operation: str, algorithm: str, expected: int
+) -> None:
+    case = replace(CASE, operation=operation, algorithm=algorithm)
+    assert parts(case) == expected
+    assert message(case, 4096.0) == 4096 / expected
 
 
 def test_what_lies_outside() -> None:
@@ -204,3 +220,10 @@ def test_a_bad_calibration_is_one_line(old: str, new: str, expected: str) -> Non
     (line,) = str(found.value).splitlines()
     assert line.startswith("p.toml: ")
     assert expected in line
+
+
+def test_corrections_of_an_older_format_are_refused() -> None:
+    """They were by the size of the operation, not of a message."""
+    text = to_toml(with_calibration()).replace("format = 3", "format = 2")
+    with pytest.raises(ProfileError, match=r"p\.toml: format: expected 3 of a calibrated profile"):
+        Profile.read(text, "p.toml")

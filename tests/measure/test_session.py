@@ -99,6 +99,9 @@ def test_a_product_beside_a_collective() -> None:
     assert (record["kind"], record["m"], record["n"], record["k"]) == ("interference", 8, 16, 32)
     for which in ("collective", "gemm"):
         found = record[which]
+        if found["together"] is None:  # on busy cores no run may lie within one of the other's
+            assert found["slowdown"] is None
+            continue
         assert found["slowdown"] == found["together"]["duration_s"] / found["alone"]["duration_s"]
     assert record["wrong"] == 0
     assert gemm["flops_per_s"] == pytest.approx(2 * 8 * 16 * 32 / gemm["duration_s"])
