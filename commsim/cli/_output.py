@@ -1,13 +1,21 @@
-"""How commands print: JSON, plain lines, and tables that keep their shape in a pipe."""
+"""How commands print: JSON, plain lines, and tables that keep their shape in a pipe.
+
+On a terminal lines are as wide as it is; colour is Rich's, which leaves it out for NO_COLOR.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 PIPE_WIDTH = 200  # columns of a table that nobody's terminal limits
 
 
@@ -27,12 +35,38 @@ def finite(value: Any) -> Any:
     return value
 
 
+@contextmanager
+def hush(quiet: bool) -> Iterator[None]:
+    """Inside, where quiet, neither notes nor progress are shown."""
+    token = _QUIET.set(quiet or _QUIET.get())
+    try:
+        yield
+    finally:
+        _QUIET.reset(token)
+
+
+def hushed() -> bool:
+    """Whether quiet was asked for."""
+    return _QUIET.get()
+
+
+def chatty() -> bool:
+    """Whether progress is to be shown: stderr is a terminal, and nobody asked for quiet."""
+    return sys.stderr.isatty() and not hushed()
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """A section of notes, unless quiet was asked for."""
+    if not hushed():
+        print_section("notes", notes)
+
+
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Two columns: a word and what it is."""
     rows = list(facts)
     width = max((len(word) for word, _ in rows), default=0)
     for word, text in rows:
-        print(f"  {word:<{width}}  {text}")
+        print_wrapped(f"  {word:<{width}}  {text}", indent=width + 4)
 
 
 def print_section(title: str, lines: Iterable[str]) -> None:
@@ -41,7 +75,21 @@ def print_section(title: str, lines: Iterable[str]) -> None:
     if rows:
         print(f"\n{title}")
         for line in rows:
-            print(f"  {line}")
+            print_wrapped(f"  {line}", indent=4)
+
+
+def print_wrapped(line: str, indent: int) -> None:
+    """The line; on a terminal that is narrower, what is too long goes on below, indented."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    if not sys.stdout.isatty() or len(line) <= width or indent > width // 2:
+        print(line)
+        return
+    print(
+        textwrap.fill(
+            line, width, subsequent_indent=" " * indent, break_long_words=False,
+            break_on_hyphens=False, replace_whitespace=False, drop_whitespace=True,
+        )
+    )  # fmt: skip
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -7,6 +7,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from commsim.cli._output import chatty
 from commsim.engine.compilation import is_compiled
 from commsim.errors import TimeLimitError
 from commsim.units import Seconds, format_time
@@ -30,7 +31,7 @@ class Progress:
         self._task: Any = None
 
     def __enter__(self) -> Progress:
-        if sys.stderr.isatty() and not is_compiled():
+        if chatty() and not is_compiled():
             print("compiling the simulator; this happens once and takes a while", file=sys.stderr)
         return self
 
@@ -52,7 +53,7 @@ class Progress:
                 f"transfers played, {format_time(now)} of simulated time; raise it, use fewer "
                 "ranks, or leave out --no-fold"
             )
-        if passed > PATIENCE and self._bar is None and sys.stderr.isatty():
+        if passed > PATIENCE and self._bar is None and chatty():
             self._show(of)
         if self._bar is not None:
             self._bar.update(self._task, completed=done, rate=f"{done / passed:,.0f} transfers/s")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from commsim.cli._output import chatty
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -36,7 +37,7 @@ class ReadingBar:
     def watch(self, done: int, of: int) -> None:
         """Called as a file is read, with bytes read and in all."""
         if self._bar is None:
-            if monotonic() - self._begun < PATIENCE or not sys.stderr.isatty():
+            if monotonic() - self._begun < PATIENCE or not chatty():
                 return
             from rich.console import Console  # 60 ms that a small file does not need
             from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn

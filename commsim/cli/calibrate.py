@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from commsim.calibration.calibration import calibrate as fit
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
 from commsim.cli._measured import Files, MeasuredCluster, read_measured
-from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli._output import chatty, print_facts, print_json, print_section, print_table
 from commsim.cost.calibrated import Calibration, HeldOut
 from commsim.cost.profile import Profile
 from commsim.errors import ProfileError
@@ -80,7 +79,7 @@ def calibrate(
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal's stderr while fits are done."""
-    if not sys.stderr.isatty():
+    if not chatty():
         yield lambda done, of: None
         return
     from rich.console import Console  # 60 ms that a pipe does not need

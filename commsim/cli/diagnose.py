@@ -9,7 +9,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
-from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli._output import print_facts, print_json, print_notes, print_table
 from commsim.diagnosis.examination import diagnose as examine
 from commsim.diagnosis.findings import Findings, Hypothesis
 from commsim.measurements.reading import read_measurements
@@ -81,7 +81,7 @@ def diagnose(
         _show_causes(findings)
     if curves:
         _show_curves(findings)
-    print_section("notes", findings.notes)
+    print_notes(findings.notes)
     return code
 
 

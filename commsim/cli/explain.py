@@ -7,7 +7,14 @@ from typing import Any
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
-from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli._output import (
+    print_facts,
+    print_json,
+    print_notes,
+    print_section,
+    print_table,
+    print_wrapped,
+)
 from commsim.cli.predict import choice_text, summary, title
 from commsim.libraries.nccl.graph import Communicator
 from commsim.prediction import Alternative, Prediction
@@ -87,7 +94,7 @@ def explain(
         _print_traffic(loads)
     if stages:
         _print_waterfall(stages)
-    print_section("notes", prediction.notes)
+    print_notes(prediction.notes)
 
 
 def _pair(algorithm: str, protocol: str) -> str:
@@ -158,7 +165,7 @@ def _print_graphs(found: Communicator) -> None:
         f"NVLS {found.nvls_channels}",
         f"send and receive {found.p2p_channels} ({found.p2p_channels_per_peer} a peer)",
     ]
-    print(f"  {counts[0]}; channels of the communicator: {', '.join(counts[1:])}")
+    print_wrapped(f"  {counts[0]}; channels of the communicator: {', '.join(counts[1:])}", 4)
     if found.ring.bw_intra <= NOTHING_FOUND:
         print(
             "  no channel fits NCCL's speeds: it takes the GPUs in order and writes 0.1 GB/s down"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commsim.cli import _arguments as a
-from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli._output import print_facts, print_json, print_notes, print_table
 from commsim.cli.step import ClusterOption, ModelText
 from commsim.units import format_size, format_time
 
@@ -72,7 +72,7 @@ def infer(
     print_facts(summary(found))
     print_table("where the time goes", *phases(found))
     print_table("messages", *messages(found))
-    print_section("notes", found.notes)
+    print_notes(found.notes)
 
 
 def title(found: InferencePrediction) -> str:

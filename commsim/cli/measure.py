@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from commsim.cli import _arguments as a
-from commsim.cli._output import print_json
+from commsim.cli._output import hushed, print_json
 from commsim.collectives.collective import Collective
 from commsim.errors import BrokenRunError, CollectiveError, MeasureError
 from commsim.libraries.lookup import library as find_library
@@ -191,7 +191,7 @@ def measure(
             _say(f"{output}: a torn last line of {keep.cut} bytes was taken away")
     with keep as journal:
         reporter = Reporter(
-            plan, journal, cluster=machine, quiet=json,
+            plan, journal, cluster=machine, quiet=json, bare=hushed(),
             library=None if library is None else find_library(library),
             profile=a.read_profile(profile),
         ) if reads else None  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
-from commsim.cli._output import print_facts, print_json, print_section
+from commsim.cli._output import print_facts, print_json, print_notes
 from commsim.prediction import Prediction
 from commsim.units import format_rate, format_size, format_time
 
@@ -46,7 +46,7 @@ def predict(
         return
     print(title(prediction))
     print_facts(summary(prediction))
-    print_section("notes", prediction.notes)
+    print_notes(prediction.notes)
 
 
 def title(prediction: Prediction) -> str:

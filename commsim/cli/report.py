@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from commsim.cli import _arguments as a
-from commsim.cli import main
+from commsim.cli._app import build
 from commsim.errors import UnknownNameError
 
 KINDS = ("predict", "compare", "calibrate", "diagnose", "step", "plan", "validate")
@@ -35,8 +35,8 @@ def report(
     Exit codes: 0 ok, 2 bad input, 1 where `diagnose` or `validate` exits so.
     """
     if command not in KINDS:
-        raise UnknownNameError("report: command", command, KINDS)
-    app = main.build((command,))
+        raise UnknownNameError("command to report", command, KINDS)
+    app = build((command,))
     line = [command, *context.args, "--report", str(output), *(["--json"] if json else [])]
     with contextlib.redirect_stdout(io.StringIO()) as said:
         code = app(line, prog_name="commsim", standalone_mode=False)

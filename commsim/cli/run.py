@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commsim.cli import _arguments as a
-from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli._output import print_facts, print_json, print_notes, print_table
 from commsim.errors import SpecError
 from commsim.units import format_size, format_time, parse_size, parse_time
 
@@ -167,7 +167,7 @@ def show(found: Run) -> None:
         columns = ("operation", ">size", "dtype", ">ranks", ">count", ">each", ">in all")
         print_table("operations", (*columns, ">exposed", ">of it waiting", "algorithm"), rows)
     show_ranks(found)
-    print_section("notes", found.notes)
+    print_notes(found.notes)
 
 
 def show_ranks(found: Run) -> None:

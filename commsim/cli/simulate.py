@@ -14,7 +14,7 @@ from commsim.advice import RingOrder, ring_orders
 from commsim.cli import _arguments as a
 from commsim.cli import _conditions as c
 from commsim.cli import _plot as pictures
-from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli._output import print_facts, print_json, print_notes, print_section, print_table
 from commsim.cli._progress import Progress
 from commsim.cli.predict import choice_text, title
 from commsim.collectives.collective import Collective
@@ -211,7 +211,7 @@ def show(found: Timeline, punctual: Timeline | None, predicted: Prediction) -> N
         print_section("watchdog", [str(report) for report in reports[:HOTTEST]])
         if len(reports) > HOTTEST:
             print(f"  and {len(reports) - HOTTEST} ranks more")
-    print_section("notes", found.notes)
+    print_notes(found.notes)
 
 
 def show_orders(orders: Sequence[RingOrder]) -> None:

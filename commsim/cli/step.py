@@ -9,7 +9,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
-from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli._output import print_facts, print_json, print_notes, print_section, print_table
 from commsim.errors import LayoutError
 from commsim.units import format_size, format_time
 
@@ -150,7 +150,7 @@ def step(
     print_section("where the step goes", waterfall(found))
     print_table("communication of one rank", *messages(found))
     print_table("memory of the heaviest stage's ranks", *memory_table(found))
-    print_section("notes", found.notes)
+    print_notes(found.notes)
     if timeline is not None:
         print(f"\ntimeline written to {timeline}; open it at https://ui.perfetto.dev")
 

@@ -9,7 +9,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
-from commsim.cli._output import print_json
+from commsim.cli._output import hushed, print_json
 from commsim.collectives.collective import DTYPES
 from commsim.errors import CollectiveError
 from commsim.measurements.reading import read_measurements
@@ -86,5 +86,5 @@ def sweep(
     for prediction in predictions:
         print(nccl_tests.row(prediction))
     print(nccl_tests.footer(predictions))
-    for note in predictions[-1].notes:
+    for note in () if hushed() else predictions[-1].notes:
         print(f"# note: {note}")

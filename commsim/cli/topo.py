@@ -10,7 +10,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
-from commsim.cli._output import print_facts, print_json, print_section, print_table
+from commsim.cli._output import print_facts, print_json, print_notes, print_section, print_table
 from commsim.errors import PictureError, UnnamedGpuError
 from commsim.report.machine import (
     distance,
@@ -78,7 +78,7 @@ def topo(
     print(f"{cluster.name}: {cluster.n_ranks} GPUs on {cluster.nodes} {machines}")
     print_facts(_facts(cluster, cuts))
     _show_node(cluster.node)
-    print_section("notes", cluster.notes)
+    print_notes(cluster.notes)
 
 
 def _show_unnamed(path: Path, why: str, json: bool) -> None:
@@ -91,7 +91,7 @@ def _show_unnamed(path: Path, why: str, json: bool) -> None:
     print(f"{path.stem}: {len(node.gpus)} GPUs that the file does not name")
     print_facts(_node_facts(node, kind))
     _show_node(node)
-    print_section("notes", (why,))
+    print_notes((why,))
 
 
 def _show_node(node: NodeTopology) -> None:

@@ -11,7 +11,8 @@ import typer
 from commsim.cli import _arguments as a
 from commsim.cli import _trace_options as o
 from commsim.cli import _trace_output as out
-from commsim.cli._output import print_facts, print_json, print_section
+from commsim.cli._app import quietly
+from commsim.cli._output import print_facts, print_json, print_notes, print_section
 from commsim.errors import SpecError
 from commsim.units import format_time
 
@@ -31,6 +32,7 @@ def _help(context: typer.Context) -> None:
 
 
 @trace.command()
+@quietly
 def summary(
     files: o.Files,
     format: o.Format = None,
@@ -73,12 +75,13 @@ def summary(
         out.print_operations(rows)
         out.print_overlap("overlap", overlap)
         print_section("mismatches", step.mismatches)
-        print_section("notes", step.notes)
+        print_notes(step.notes)
     if step.mismatches:
         raise typer.Exit(MISMATCH)
 
 
 @trace.command()
+@quietly
 def replay(
     files: o.Files,
     format: o.Format = None,
@@ -146,12 +149,13 @@ def replay(
     ])  # fmt: skip
     out.print_operations(rows)
     out.print_overlap("overlap, replayed", after)
-    print_section("notes", played.notes)
+    print_notes(played.notes)
     if timeline is not None:
         print(f"\ntimeline written to {timeline}; open it at https://ui.perfetto.dev")
 
 
 @trace.command()
+@quietly
 def convert(
     files: o.Files,
     to: Annotated[

@@ -25,7 +25,7 @@ class Reporter:
     """Takes a run's header and records as they come.
 
     cluster, library, profile: what the expected times are of; None: as the run itself says.
-    quiet: no table (someone prints JSON at the end).
+    quiet: no table (someone prints JSON at the end). bare: neither notes nor progress.
     """
 
     def __init__(
@@ -37,10 +37,12 @@ class Reporter:
         library: Library | None = None,
         profile: Profile | None = None,
         quiet: bool = False,
+        bare: bool = False,
     ) -> None:
         self.plan = plan
         self.journal = journal
         self.quiet = quiet
+        self.bare = bare
         self.header: Record = {}
         self.records: list[Record] = []
         self._given = (cluster, library, profile)
@@ -92,7 +94,7 @@ class Reporter:
     def _note(self) -> None:
         """What the expected times take for granted, or why there are none: said once."""
         note = self._expected.note if self._expected is not None else ""
-        if note and note != self._said:
+        if note and note != self._said and not self.bare:
             self._print([f"# note: {note}"])
             self._said = note
 
@@ -107,7 +109,7 @@ class Reporter:
 
     def _show(self, done: int) -> None:
         """How far it is, on a terminal."""
-        if not sys.stderr.isatty():
+        if self.bare or not sys.stderr.isatty():
             return
         if self._bar is None:
             from rich.console import Console  # 60 ms that a pipe does not need

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import commsim as package
-from commsim.cli.main import command_names
+from commsim.cli._app import command_names
 
 from .conftest import Ran
 
