@@ -2,45 +2,43 @@
 
     collective, cluster -> library's choice -> schedule -> laid on links -> played -> Timeline
 
-The pace of an operation (launch, hops, what protocols leave of a link) comes from the profile. How
-its software and its bytes overlap inside one channel is below a schedule's grain; so a library's
-operation is first played alone on the ideal form of its cluster, and the pace is set so that this
-takes what the closed form says. Played on the real cluster, with others, late ranks or broken
-links, every difference is contention.
+The pace of an operation (launch, hops, what protocols leave of a link) comes from the profile.
+What is below a schedule's grain is found by playing a library's operation alone on the ideal form
+of its cluster, where it is to take what the closed form says (engine/pacing.py). Played on the real
+cluster, with others, late ranks or broken links, every difference is contention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
 from pathlib import Path
 
-import numpy as np
-
 from commsim.collectives.algorithm import Algorithm
-from commsim.collectives.algorithms.send_recv import SendRecv
 from commsim.collectives.catalogue import algorithm as find_algorithm
 from commsim.collectives.collective import Collective
 from commsim.collectives.schedule import Schedule
+from commsim.cost.cost import Pace
 from commsim.cost.profile import Profile
 from commsim.engine import compiled
 from commsim.engine.cluster_network import ClusterNetwork
-from commsim.engine.conditions import Conditions, LinkFault, Traffic
+from commsim.engine.conditions import Conditions
+from commsim.engine.disturbances import check_ranks, links_left, transfer, without_dead_nics
 from commsim.engine.folding import Folded
-from commsim.engine.network import Floats, Laid, Network, lay
+from commsim.engine.job import Job
+from commsim.engine.network import Network, lay
 from commsim.engine.nic_choice import ChosenNics
 from commsim.engine.pacing import Tuning, paced, tuned
-from commsim.engine.plan import Part, make_plan
-from commsim.engine.played import Played
+from commsim.engine.plan import make_plan
 from commsim.engine.timeline import Timeline
-from commsim.errors import CollectiveError, ConditionError
+from commsim.errors import CollectiveError
 from commsim.libraries.carried import Carried
 from commsim.libraries.carry_out import carry_out
 from commsim.libraries.library import Library
-from commsim.prediction import PACES, predict
+from commsim.prediction import PACES, Prediction, predict
 from commsim.topology.cluster import Cluster
-from commsim.topology.node import without_nics
 from commsim.units import Seconds
 
 COARSE = 1.03
@@ -48,21 +46,6 @@ COARSE = 1.03
 
 Asked = Collective | tuple[Collective, Seconds]
 Watch = Callable[[int, int, Seconds], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Job:
-    """One collective before it is played: laid on the links at its pace."""
-
-    collective: Collective
-    start: Seconds
-    ranks: tuple[int, ...]
-    laid: Laid
-    launch: Seconds
-    algorithm: str
-    protocol: str
-    multiplicity: int
-    notes: tuple[str, ...]
 
 
 def simulate(
@@ -95,153 +78,136 @@ def simulate(
     asked = _listed(collective)
     if not asked:
         raise CollectiveError("simulate: no collective given; name at least one")
-    cluster, conditions, notes = _without_dead_nics(cluster, conditions)
-    rules = _Rules(
-        cluster=cluster, library=library, profile=profile, algorithm=algorithm, channels=channels,
-        routing=routing, seed=seed, fold=fold and routing == "adaptive",
+    cluster, conditions, notes = without_dead_nics(cluster, conditions)
+    check_ranks(conditions, cluster)
+    stage = _Stage(
+        cluster=cluster, routing=routing, seed=seed, fold=fold and routing == "adaptive",
         undisturbed=conditions.healthy and len(asked) == 1, watch=watch,
     )  # fmt: skip
-    jobs = [rules.job(*(a if isinstance(a, tuple) else (a, 0.0))) for a in asked]
-    return _play(jobs, rules, conditions, watch, notes)
+    jobs = []
+    for each, start in asked:
+        prediction = predict(each, cluster, library, profile)
+        if algorithm is None:
+            jobs.append(_by_library(prediction, start, stage))
+        else:
+            jobs.append(_by_algorithm(prediction, start, stage, algorithm, channels))
+    return _play(jobs, stage, conditions, notes)
 
 
-def _listed(asked: Asked | Sequence[Asked]) -> list[Asked]:
-    """All that is asked: a pair of a collective and a number is one, with its start."""
+def _listed(asked: Asked | Sequence[Asked]) -> list[tuple[Collective, Seconds]]:
+    """All that is asked, with starts: a pair of a collective and a number is one."""
     if isinstance(asked, Collective):
-        return [asked]
+        return [(asked, 0.0)]
     if isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Real):
         return [(asked[0], float(asked[1]))]
-    return list(asked)
-
-
-def _without_dead_nics(
-    cluster: Cluster, conditions: Conditions
-) -> tuple[Cluster, Conditions, tuple[str, ...]]:
-    """The cluster without NICs that are dead from the beginning, and the other conditions.
-
-    A library finds out when it starts, and then does without: channels are the same on every
-    machine, so a NIC that one machine lacks is left idle on all.
-    """
-    site, wiring = cluster.site, cluster.wiring
-    leaf = {cable.source: cable.target for cable in wiring.cables}
-    dead: dict[int, str] = {}
-    others = []
-
-    def cuts_off(fault: LinkFault, nic: str) -> bool:
-        there = leaf.get(nic, "")
-        return any(map(fault.means, (nic, there, f"{nic} -> {there}", f"{there} -> {nic}")))
-
-    for fault in conditions.faults:
-        found = [
-            i
-            for host in range(cluster.nodes if fault.dead else 0)
-            for i in range(len(site.nics))
-            if cuts_off(fault, site.nic(host, i))
-        ]
-        dead |= dict.fromkeys(found, fault.link)
-        if not found:
-            others.append(fault)
-    if not dead:
-        return cluster, conditions, ()
-    node = without_nics(cluster.node, dead)
-    notes = tuple(
-        f"{why} is dead from the beginning: {site.nics[i]} is not used on any machine"
-        for i, why in dead.items()
-    )
-    return replace(cluster, node=node), replace(conditions, faults=tuple(others)), notes
+    return [each if isinstance(each, tuple) else (each, 0.0) for each in asked]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rules:
-    """How every collective of a simulation is laid out."""
+class _Stage:
+    """Where and how collectives are played. undisturbed: one alone, on a healthy cluster."""
 
     cluster: Cluster
-    library: Library | None
-    profile: Profile | str | Path | None
-    algorithm: str | Algorithm | Schedule | None
-    channels: int
     routing: str
     seed: int
     fold: bool
     undisturbed: bool
     watch: Watch | None
 
-    def network(self, ranks: tuple[int, ...] | None) -> ClusterNetwork:
-        """The cluster's links with the ways of a group; link numbers are the same for all."""
+    @cached_property
+    def network(self) -> ClusterNetwork:
+        """The cluster's links."""
+        return self.ways_of(None)
+
+    def ways_of(self, ranks: tuple[int, ...] | None) -> ClusterNetwork:
+        """The same links with the ways of a group."""
         return ClusterNetwork(
             cluster=self.cluster, ranks=ranks, routing=self.routing, seed=self.seed
         )
 
-    def _trial(self, of: int) -> Callable[[int, Seconds], None] | None:
-        """`watch` while the pace is being found: nothing is done yet."""
-        watch = self.watch
-        return None if watch is None else lambda done, now: watch(0, of, 0.0)
-
     @property
     def alike(self) -> bool:
         """Whether nothing tells equal machines apart."""
-        regular = self.cluster.fabric.subnet is None and self.cluster.bisection_share >= 1
-        return self.fold and self.undisturbed and regular
+        return self.fold and self.undisturbed and self.cluster.bisection_share >= 1
 
-    @property
+    @cached_property
     def ideal(self) -> Cluster:
         """The cluster with a fabric that lacks nothing."""
-        return replace(self.cluster, fabric=self.cluster.fabric.unlimited)
+        return replace(self.cluster, fabric=replace(self.cluster.fabric, oversubscription=1.0))
 
-    def job(self, collective: Collective, start: Seconds) -> _Job:
-        """A collective on the links at its pace."""
-        if not 0 <= start < np.inf:
-            raise ConditionError(
-                f"{collective.operation}: start: expected 0 s or more, got {start}"
-            )
-        p = predict(collective, self.cluster, self.library, self.profile)
-        pace = PACES[p.library.name](
-            collective, self.ideal, p.choice.chosen, p.choice.facts, p.profile
+    def pace(self, p: Prediction) -> Pace:
+        """What the operation's software takes and leaves, alone on the ideal cluster."""
+        price = PACES[p.library.name]
+        return price(p.collective, self.ideal, p.choice.chosen, p.choice.facts, p.profile)
+
+    def watched(self, of: int, trial: bool) -> Callable[[int, Seconds], None] | None:
+        """`watch` for a play of so many transfers; in a trial none is done yet."""
+        watch = self.watch
+        if watch is None:
+            return None
+        return lambda done, now: watch(0, of, 0.0) if trial else watch(done, of, now)
+
+
+def _by_library(p: Prediction, start: Seconds, stage: _Stage) -> Job:
+    """What the library has chosen, at the pace of the closed form."""
+    collective, pace = p.collective, stage.pace(p)
+    carried = carry_out(collective, p.choice, stage.cluster, fold=stage.fold, alike=stage.alike)
+    schedule = carried.schedule
+    ideal = ClusterNetwork(cluster=stage.ideal, ranks=collective.ranks)
+    found = tuned(
+        schedule,
+        chosen(stage.ways_of(collective.ranks), carried),
+        chosen(ideal, carried),
+        pace,
+        multiplicity=carried.multiplicity,
+        watch=stage.watched(len(schedule), trial=True),
+    )
+    notes = list(p.notes)
+    if carried.multiplicity > 1:
+        notes.append(f"folded: {carried.multiplicity} equal channels are played as one")
+    if found.takes > COARSE:
+        notes.append(
+            f"alone on an ideal cluster this schedule takes {found.takes:.3g} times the closed "
+            "form: links allow no less; compare simulations with each other"
         )
-        ranks = collective.ranks or tuple(range(p.n_ranks))
-        network, notes = self.network(collective.ranks), list(p.notes)
-        multiplicity = 1
-        if self.algorithm is None:
-            carried = carry_out(
-                collective, p.choice, self.cluster, fold=self.fold, alike=self.alike
-            )
-            ideal = ClusterNetwork(cluster=self.ideal, ranks=collective.ranks)
-            laid, takes = tuned(
-                carried.schedule,
-                _chosen(network, carried),
-                _chosen(ideal, carried),
-                pace,
-                self._trial(len(carried.schedule)),
-            )
-            name, protocol, multiplicity = p.algorithm, p.protocol, carried.multiplicity
-            if multiplicity > 1:
-                notes.append(f"folded: {multiplicity} equal channels are played as one")
-            if takes > COARSE:
-                notes.append(
-                    f"alone on an ideal cluster this schedule takes {takes:.3g} times the closed "
-                    "form: its pieces are coarser than the library's, or links allow no less; "
-                    "compare simulations with each other"
-                )
-            if carried.hosts:
-                notes.append(
-                    f"folded: {self.cluster.nodes} equal machines are played as {carried.hosts}"
-                )
-        else:
-            schedule = _own(self.algorithm, collective, p.n_ranks, self.channels)
-            laid = paced(lay(schedule, network), network, pace, Tuning())
-            name = (
-                self.algorithm
-                if isinstance(self.algorithm, str)
-                else (type(self.algorithm).__name__.lower())
-            )
-            protocol = p.protocol
-        return _Job(
-            collective=collective, start=start, ranks=ranks, laid=laid, launch=pace.launch,
-            algorithm=name, protocol=protocol, multiplicity=multiplicity, notes=tuple(notes),
-        )  # fmt: skip
+    elif found.by.hops != 1:
+        notes.append(
+            f"hops take {found.by.hops:.3g} times what the profile says, for all to take what the "
+            "closed form says"
+        )
+    if carried.hosts:
+        notes.append(f"folded: {stage.cluster.nodes} equal machines are played as {carried.hosts}")
+    return Job(
+        collective=collective, start=start, ranks=_ranks(p), laid=found.laid, launch=pace.launch,
+        algorithm=p.algorithm, protocol=p.protocol, multiplicity=carried.multiplicity,
+        notes=tuple(notes),
+    )  # fmt: skip
 
 
-def _chosen(network: ClusterNetwork, carried: Carried) -> Network:
+def _by_algorithm(
+    p: Prediction,
+    start: Seconds,
+    stage: _Stage,
+    algorithm: str | Algorithm | Schedule,
+    channels: int,
+) -> Job:
+    """An algorithm of the caller's choice, with the profile's launch, hops and protocols."""
+    collective, pace = p.collective, stage.pace(p)
+    name = algorithm if isinstance(algorithm, str) else type(algorithm).__name__.lower()
+    network = stage.ways_of(collective.ranks)
+    laid = lay(_own(algorithm, collective, p.n_ranks, channels), network)
+    return Job(
+        collective=collective, start=start, ranks=_ranks(p), launch=pace.launch,
+        laid=paced(laid, network, pace, Tuning()), algorithm=name, protocol=p.protocol,
+        notes=p.notes,
+    )  # fmt: skip
+
+
+def _ranks(p: Prediction) -> tuple[int, ...]:
+    return p.collective.ranks or tuple(range(p.n_ranks))
+
+
+def chosen(network: ClusterNetwork, carried: Carried) -> Network:
     """The network with the NICs that the library takes, and equal machines as one."""
     if not network.cluster.node.nics:
         return network
@@ -264,121 +230,22 @@ def _own(
     return chosen.schedule(collective, n, channels)
 
 
-# ---- playing ----
-
-
 def _play(
-    jobs: Sequence[_Job],
-    rules: _Rules,
-    conditions: Conditions,
-    watch: Watch | None,
-    notes: tuple[str, ...],
+    jobs: Sequence[Job], stage: _Stage, conditions: Conditions, notes: tuple[str, ...]
 ) -> Timeline:
-    _check(conditions, rules.cluster)
-    network = rules.network(None)
-    parts = [_part(job, conditions) for job in jobs]
-    others = [_other(t, rules) for t in conditions.traffic]
-    share = _slow_links(conditions, rules.cluster, network)
-    changes = [
-        replace(change, capacity=change.capacity * share[change.link])
-        for fault in conditions.faults
-        for change in fault.changes(network)
-    ]
-    plan = make_plan([*parts, *others], network.capacity * share, changes)
-    of = len(plan)
-    times = compiled.play(plan, None if watch is None else lambda done, now: watch(done, of, now))
+    network = stage.network
+    parts = [job.part(conditions) for job in jobs]
+    others = [transfer(t, stage.ways_of((t.source, t.destination))) for t in conditions.traffic]
+    capacity, changes = links_left(conditions, stage.cluster, network)
+    plan = make_plan([*parts, *others], capacity, changes)
+    times = compiled.play(plan, stage.watched(len(plan), trial=False))
     played, first = [], 0
     for job, part in zip(jobs, parts, strict=True):
         last = first + len(job.laid.schedule)
-        played.append(
-            Played(
-                collective=job.collective, ranks=job.ranks, laid=part.laid,
-                times=times.of(slice(first, last)), asked=job.start, joined=part.start,
-                launch=job.launch, algorithm=job.algorithm, protocol=job.protocol,
-                multiplicity=job.multiplicity, notes=job.notes,
-            )
-        )  # fmt: skip
+        played.append(job.played(part, times.of(slice(first, last))))
         first = last
     notes = tuple(dict.fromkeys([*notes, *(note for job in jobs for note in job.notes)]))
     return Timeline(
         played=tuple(played), network=network, changes=plan.changes, conditions=conditions,
         notes=notes,
     )  # fmt: skip
-
-
-def _check(conditions: Conditions, cluster: Cluster) -> None:
-    for what in ("late", "slow", "deaths"):
-        for rank in getattr(conditions, what):
-            _check_rank(what, rank, cluster)
-    for traffic in conditions.traffic:
-        _check_rank("traffic", traffic.source, cluster)
-        _check_rank("traffic", traffic.destination, cluster)
-
-
-def _check_rank(what: str, rank: int, cluster: Cluster) -> None:
-    if not 0 <= rank < cluster.n_ranks:
-        raise ConditionError(
-            f"{what}: rank {rank} does not exist on {cluster.name}; expected 0 .. "
-            f"{cluster.n_ranks - 1}"
-        )
-
-
-def _part(job: _Job, conditions: Conditions) -> Part:
-    """The job under these conditions: who is late, slow or dies, and what jitters."""
-    schedule, vertices = job.laid.schedule, job.laid.schedule.vertices
-    late, death, slow = np.zeros(vertices), np.full(vertices, np.inf), np.ones(vertices)
-    for values, column in (
-        (conditions.late, late), (conditions.deaths, death), (conditions.slow, slow)
-    ):  # fmt: skip
-        for position, rank in enumerate(job.ranks):
-            column[position] = values.get(rank, column[position])
-    laid, extra = job.laid, None
-    if conditions.slow:
-        laid = _slowed(laid, slow)
-    if conditions.jitter is not None:
-        extra = conditions.jitter.draw(len(schedule))
-    start = job.start + late
-    start[: len(job.ranks)] += job.launch * slow[: len(job.ranks)]
-    return Part(laid=laid, start=start, death=death, extra=extra, share=float(job.multiplicity))
-
-
-def _slowed(laid: Laid, slow: Floats) -> Laid:
-    """Ways of slow ranks: hops and channels go with the slower end, as do the device's links."""
-    schedule, ways = laid.schedule, laid.ways
-    factor = np.ones(len(ways))
-    factor[laid.way] = np.maximum(slow[schedule.source], slow[schedule.destination])
-    slower = replace(
-        ways,
-        latency=ways.latency * factor,
-        overhead=ways.overhead * factor,
-        limit=ways.limit / factor,
-    )
-    return replace(laid, ways=slower)
-
-
-def _slow_links(conditions: Conditions, cluster: Cluster, network: Network) -> Floats:
-    """Per link the share of its bandwidth that slow ranks' devices leave of it."""
-    share = np.ones(len(network.capacity))
-    for rank, factor in conditions.slow.items():
-        if factor > 1:
-            device = LinkFault(link="node{}/{}".format(*_device(cluster, rank)))
-            share[[change.link for change in device.changes(network)]] /= factor
-    return share
-
-
-def _device(cluster: Cluster, rank: int) -> tuple[int, str]:
-    host, local = divmod(rank, cluster.gpus_per_node)
-    return host, cluster.node.gpus[local].name
-
-
-def _other(traffic: Traffic, rules: _Rules) -> Part:
-    """Other traffic as one transfer."""
-    ranks = (traffic.source, traffic.destination)
-    message = Collective("send_recv", traffic.nbytes, ranks=ranks, root=traffic.source)
-    laid = lay(SendRecv().schedule(message, 2), rules.network(ranks))
-    limited = replace(laid.ways, limit=np.full(len(laid.ways), traffic.rate))
-    return Part(
-        laid=replace(laid, ways=limited),
-        start=np.full(2, traffic.start),
-        death=np.full(2, np.inf),
-    )

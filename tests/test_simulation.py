@@ -129,6 +129,39 @@ def test_the_exceptions_are_still_exceptions(name: str, operation: str) -> None:
     assert ratio > 1 + CLOSE
 
 
+BY_MECHANISM = (
+    ("dgx-h100", 1, "all_gather", 4 * MIB, "ring"),
+    ("dgx-a100", 1, "all_reduce", 64 * MIB, "ring"),
+    ("rtx4090x8", 1, "all_reduce", 16 * MIB, "ring"),
+    ("dgx-h100", 1, "all_reduce", 16 * MIB, "nvls"),
+    ("dgx-h100", 2, "all_reduce", MIB, "tree"),
+    ("dgx-h100", 8, "all_reduce", 4 * MIB, "tree"),
+    ("dgx-a100", 4, "all_reduce", 16 * MIB, "tree"),
+    ("dgx-h100", 1, "broadcast", 256 * MIB, "ring"),
+    ("dgx-h100", 8, "broadcast", 64 * MIB, "ring"),
+    ("dgx-h100", 64, "broadcast", GIB, "ring"),
+    ("dgx-a100", 4, "reduce", 256 * MIB, "ring"),
+)
+
+
+@pytest.mark.parametrize(("name", "nodes", "operation", "nbytes", "algorithm"), BY_MECHANISM)
+def test_with_the_profiles_hops_it_takes_what_the_closed_form_says(
+    name: str, nodes: int, operation: str, nbytes: int, algorithm: str
+) -> None:
+    """Blocks that go on whole, pieces that stream, legs through a switch: no hop is adjusted."""
+    asked, cluster = Collective(operation, nbytes), machines(name, nodes)
+    p, x = closed_form(asked, cluster), simulate(asked, cluster)
+    assert p.algorithm == algorithm
+    assert x.duration == pytest.approx(p.duration, rel=AS_WELL)
+    assert not [note for note in x.notes if note.startswith("hops take")]
+
+
+def test_where_hops_are_adjusted_it_is_said() -> None:
+    """LL128 over a network is taken to hide no hop behind bytes; a ring of blocks hides some."""
+    x = simulate(Collective("all_gather", 16 * MIB), machines("dgx-h100", 2))
+    assert [note for note in x.notes if note.startswith("hops take")]
+
+
 @pytest.mark.parametrize("by", ["gloo", "mpi"])
 @pytest.mark.parametrize("name", ["dgx-h100", "l40sx8"])
 def test_host_libraries_take_what_the_closed_form_says(name: str, by: str) -> None:

@@ -20,9 +20,13 @@ from commsim.errors import ScheduleError
 NONE = -1  # in `after`: nothing to wait for; in `nbytes`: what the chunks weigh
 
 Shorts = NDArray[np.int32]
-OP_COLUMNS = ("reduces", "source", "destination", "nbytes", "channel", "round")
+OP_COLUMNS = ("reduces", "streams", "source", "destination", "nbytes", "channel", "round")
 PIECE_COLUMNS = ("source_place", "destination_place", "length")
-OP_KINDS = (np.bool_, np.int32, np.int32, np.int64, np.int16, np.int32, np.int32, np.int32)
+SIZE, WIDTH = OP_COLUMNS.index("nbytes"), len(OP_COLUMNS)
+OP_KINDS = (
+    np.bool_, np.bool_, np.int32, np.int32, np.int64, np.int16, np.int32,
+    np.int32, np.int32,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Builder:
         *,
         length: ArrayLike = 1,
         reduces: ArrayLike = False,
+        streams: ArrayLike = False,
         after: Sequence[ArrayLike] = (),
         channel: ArrayLike = 0,
         round: ArrayLike = 0,
@@ -77,11 +82,11 @@ class Builder:
             destination_place = source_place
         places = [_pieced(a) for a in (source_place, destination_place, length)]
         ends = np.broadcast_arrays(
-            *(np.asarray(a) for a in (reduces, source, destination, nbytes, channel, round)),
+            *map(np.asarray, (reduces, streams, source, destination, nbytes, channel, round)),
             *(np.asarray(a) for a in after),
             *(p[..., 0] for p in places),
         )
-        columns = [np.atleast_1d(a).ravel() for a in ends[: 6 + len(after)]]
+        columns = [np.atleast_1d(a).ravel() for a in ends[: WIDTH + len(after)]]
         count = len(columns[0])
         ids = np.arange(self._count, self._count + count, dtype=np.int64)
         self._count += count
@@ -90,15 +95,15 @@ class Builder:
         kept = flat[2] > 0
         pieces = kept.sum(axis=1, dtype=np.int32)
         waits = np.full((count, len(after)), NONE, dtype=np.int32)
-        for i, column in enumerate(columns[6:]):
+        for i, column in enumerate(columns[WIDTH:]):
             waits[:, i] = column
         waits.sort(axis=1)
         waits[:, 1:][waits[:, 1:] == waits[:, :-1]] = NONE
         real = waits >= 0
         owner = np.repeat(np.arange(count), pieces)
         flat = [f[kept] for f in flat]
-        columns[3] = self._sizes(columns, owner, flat, ids)
-        kinds = zip(columns, OP_KINDS[:6], strict=False)
+        columns[SIZE] = self._sizes(columns, owner, flat, ids)
+        kinds = zip(columns, OP_KINDS[:WIDTH], strict=False)
         self._ops.append(
             (*(c.astype(k) for c, k in kinds), pieces, real.sum(axis=1, dtype=np.int32))
         )
@@ -155,7 +160,7 @@ class Builder:
         ids: Ints,
     ) -> NDArray[Any]:
         """The nbytes of new ops: as given, or what their chunks weigh."""
-        _, source, destination, nbytes = columns[:4]
+        source, destination, nbytes = columns[SIZE - 2 : SIZE + 1]
         unknown = nbytes == NONE
         if not unknown.any():
             return nbytes

@@ -183,6 +183,7 @@ class Program:
             scratch=scratch,
             switches=switches,
             reduces=np.array([r.reduces for r in rows], dtype=np.bool_),
+            streams=np.zeros(len(rows), dtype=np.bool_),
             source=np.array([r.source for r in rows], dtype=np.int32),
             destination=np.array([r.destination for r in rows], dtype=np.int32),
             nbytes=np.array([r.nbytes for r in rows], dtype=np.int64),

@@ -9,7 +9,7 @@ numbers. A million ops take about 70 MB.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ class Op:
 
     index: int
     reduces: bool
+    streams: bool
     source: int
     destination: int
     nbytes: Bytes
@@ -53,12 +54,16 @@ class Op:
 class Schedule:
     """Ops in columns. Op i moves the pieces `piece_start[i]` to `piece_start[i + 1]` and waits for
     `waits[wait_start[i] : wait_start[i + 1]]`; `schedule[i]` is the readable view.
+
+    An op that `streams` passes on what arrives as it arrives: it begins with the first bytes of the
+    ops into its source that it waits for, and ends no earlier than they have arrived.
     """
 
     chunks: Chunks
     scratch: int = 0  # places of each vertex beyond the data
     switches: int = 0  # vertices beyond the ranks
     reduces: NDArray[np.bool_]
+    streams: NDArray[np.bool_]
     source: NDArray[np.int32]
     destination: NDArray[np.int32]
     nbytes: Ints
@@ -91,6 +96,7 @@ class Schedule:
         return Op(
             index=index,
             reduces=bool(self.reduces[index]),
+            streams=bool(self.streams[index]),
             source=int(self.source[index]),
             destination=int(self.destination[index]),
             nbytes=int(self.nbytes[index]),
@@ -116,6 +122,11 @@ class Schedule:
     def places(self) -> int:
         """Places of each vertex: data, then scratch."""
         return self.chunks.places + self.scratch
+
+    @property
+    def streamed(self) -> Schedule:
+        """The same ops, each of which streams."""
+        return replace(self, streams=np.ones(len(self), dtype=np.bool_))
 
     def sent(self) -> Ints:
         """Bytes that each vertex sends to others."""

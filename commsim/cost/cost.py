@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from commsim.collectives.collective import Collective
-from commsim.units import Seconds, format_size
+from commsim.units import BytesPerSecond, Seconds, format_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,8 @@ class Pace:
     launch: s before the first transfer of a rank may begin. duration: s that the whole takes alone.
     transfer: s of it that the bytes need by themselves (0: no bytes). local_hop, net_hop: s that a
     message takes from rank to rank, inside a node and over the network. local_share, net_share: of
-    a link's rate, what data gets.
+    a link's rate, what data gets. channel: bytes/s, the most that one of the library's channels
+    moves (inf: what links give).
     """
 
     launch: Seconds
@@ -44,6 +46,7 @@ class Pace:
     net_hop: Seconds
     local_share: float
     net_share: float
+    channel: BytesPerSecond = math.inf
 
 
 def assumed(collective: Collective) -> tuple[str, ...]:

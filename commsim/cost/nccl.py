@@ -18,12 +18,15 @@ from commsim.cost.profile import Profile
 from commsim.libraries.library import Candidate
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.topology.cluster import Cluster
-from commsim.units import Seconds, format_rate
+from commsim.units import BytesPerSecond, Seconds, format_rate
 
 SINGLE_LAUNCH = 6e-6
 """s a GPU: one thread launching on n GPUs one after another (`-g n`): 23.3 to 25 us on 4 H100, NCCL
 2.29.2, where one process each needs 9.5 (nccl-tests logs of the "4-GPU slice" platform in
 validation/published)."""
+
+NVLS_LEGS = {1.0: 4, 0.0: 2}
+"""Legs through an NVSwitch: in all_reduce up, the sum to its owner, back, down; else one way."""
 
 
 def cost(
@@ -120,7 +123,7 @@ def pace(
         for name, value in k.items()
     }
     proto = f.protocol_name
-    speed = k["simple.speed"] if proto == "simple" else k["speed"]
+    local_hop, net_hop = _hops(f, k, candidate.algorithm)
     local, net = k["link"] * k[f"share.{proto}"], k["nic"] * k[f"nic.{proto}"]
     if candidate.algorithm == "p2p":
         local = k["share.p2p.ll"] * k["link"] if proto == "ll" else k["p2p.link"]
@@ -132,11 +135,37 @@ def pace(
         launch=dict(whole.breakdown)["launch"],
         duration=whole.duration,
         transfer=by * sum(float(v) for v in FORMULAS[candidate.algorithm](f, timeless).values()),
-        local_hop=k[f"hop.{proto}"] * speed,
-        net_hop=k[f"net.{proto}"] * k["net.speed"] + k["wire"],
+        local_hop=local_hop,
+        net_hop=net_hop,
         local_share=min(1.0, local * link_share(cluster, m)),
         net_share=min(1.0, net),
+        channel=_channel(f, k, candidate.algorithm),
     )
+
+
+def _hops(f: Any, k: Mapping[str, float], algorithm: str) -> tuple[Seconds, Seconds]:
+    """s of a message inside a node, to or from its switch, and over the network."""
+    proto = f.protocol_name
+    speed = k["simple.speed"] if proto == "simple" else k["speed"]
+    local, net = f"hop.{proto}", f"net.{proto}"
+    if algorithm == "tree":
+        local, net = f"tree.{proto}", "net.tree.simple" if proto == "simple" else net
+    elif algorithm in ("nvls", "nvls_tree"):  # all legs together take as long as it takes to start
+        return k["nvls.start"] * speed / NVLS_LEGS[f.both_ways], _over_network(k, "nvls.net")
+    return k[local] * speed, _over_network(k, net) + k["rendezvous"] * f.rendezvous
+
+
+def _channel(f: Any, k: Mapping[str, float], algorithm: str) -> BytesPerSecond:
+    """bytes/s that one channel of a ring or tree copies at most."""
+    if algorithm not in ("ring", "tree"):
+        return math.inf
+    proto = f.protocol_name
+    whole = k["link"] * f.link * k[f"share.{proto}"]
+    return float(whole * min(1.0, k[f"channel.{proto}"] / f.channels))
+
+
+def _over_network(k: Mapping[str, float], hop: str) -> Seconds:
+    return k[hop] * k["net.speed"] + k["wire"]
 
 
 def _bottleneck(

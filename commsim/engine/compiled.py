@@ -21,7 +21,8 @@ from commsim.engine.presolve import binding
 
 Array = NDArray[Any]
 NONE = -1
-WAITING, STARTING, FLOWING, SENT, ARRIVED, STUCK = range(6)  # an op's phase
+WAITING, STARTING, FLOWING, HELD, FREED, SENT, ARRIVED, STUCK = range(8)  # an op's phase
+FIRST, LAST, ALL = range(3)  # what is told of an op: its first byte is there, its last left, all is
 GOING, COMING = 1, 2  # why a link is dirty
 NEW = -2  # a flow's bottleneck before its first rate
 SLACK = 1 - 1e-9
@@ -46,7 +47,8 @@ class State(NamedTuple):
     arrived: Array
     pending: Array
     phase: Array
-    next_op: Array  # the next of the same bucket
+    tails: Array  # of an op that streams: what it passes on and has not arrived; none: empty
+    next_op: Array  # the next of the same bucket; from the number of ops on, of first bytes
     follow_start: Array
     follow: Array
     heap_time: Array  # buckets: ops that start or arrive at one time
@@ -89,6 +91,8 @@ class Fixed(NamedTuple):
     """The plan's arrays, with the links that can never bind left out of the ways."""
 
     nbytes: Array
+    streams: Array
+    leads: Array  # per op: whether one that streams passes it on; none does: empty
     source: Array
     destination: Array
     way: Array
@@ -145,10 +149,15 @@ def _fixed(plan: Plan) -> Fixed:
         ends = np.concatenate([[0], np.cumsum(inside)])
         crossing, weight, way_start = crossing[inside], weight[inside], ends[way_start]
         timed &= (np.diff(way_start) > 0) | np.isfinite(plan.limit)
+    leads = np.zeros(len(plan) if plan.streams.any() else 0, dtype=np.bool_)
+    if len(leads):
+        leads[plan.waits[_passed_on(plan)[1]]] = True
     deaths = np.flatnonzero(np.isfinite(plan.death))
     deaths = deaths[np.argsort(plan.death[deaths], kind="stable")]
     fixed = Fixed(
         nbytes=plan.nbytes,
+        streams=plan.streams,
+        leads=leads,
         source=plan.source,
         destination=plan.destination,
         way=plan.way,
@@ -172,13 +181,23 @@ def _fixed(plan: Plan) -> Fixed:
     return Fixed(*(read_only(value) for value in fixed))
 
 
+def _passed_on(plan: Plan) -> tuple[Array, Array]:
+    """Of all waits: who waits, and whether it streams and passes on what it waits for."""
+    waiter = np.repeat(np.arange(len(plan), dtype=np.int32), np.diff(plan.wait_start))
+    return waiter, plan.streams[waiter] & (plan.destination[plan.waits] == plan.source[waiter])
+
+
 def _first_state(plan: Plan, fixed: Fixed) -> State:
     n, links = len(plan), len(plan.capacity)
+    tails, events = np.zeros(len(fixed.leads), dtype=np.int32), n + len(fixed.leads)
+    if len(tails):
+        waiter, passed_on = _passed_on(plan)
+        tails[:] = np.bincount(waiter[passed_on], minlength=n)
     slots = min(n, FIRST_SLOTS) or 1
     follow_start = np.zeros(n + 2, dtype=np.int32)
     follow = np.empty(len(plan.waits), dtype=np.int32)
     _follow(read_only(plan.wait_start), read_only(plan.waits), follow_start, follow)
-    buckets = n + 1
+    buckets = events + 1
     state = State(
         counts=np.zeros(16, dtype=np.int64),
         clock=np.zeros(2),
@@ -188,7 +207,8 @@ def _first_state(plan: Plan, fixed: Fixed) -> State:
         arrived=np.full(n, np.nan),
         pending=np.diff(plan.wait_start).astype(np.int32),
         phase=np.zeros(n, dtype=np.int8),
-        next_op=np.full(n, NONE, dtype=np.int32),
+        tails=tails,
+        next_op=np.full(events, NONE, dtype=np.int32),
         follow_start=follow_start,
         follow=follow,
         heap_time=np.empty(buckets),
@@ -269,10 +289,15 @@ def _follow(wait_start: Array, waits: Array, start: Array, follow: Array) -> Non
 
 @compiled
 def _put(s: State, op: int, time: float, phase: int) -> None:
-    """The op starts or arrives at `time`. Equal events mostly come one after the other: they share
-    a bucket, so that a thousand of them are one entry of the heap."""
+    """The op starts or arrives at `time`, or goes on there."""
     s.phase[op] = phase
-    last = STARTS if phase == STARTING else ARRIVALS
+    _file(s, op, time, STARTS if phase == STARTING else ARRIVALS)
+
+
+@compiled
+def _file(s: State, event: int, time: float, last: int) -> None:
+    """Equal events mostly come one after the other: they share a bucket, the last of their kind, so
+    that a thousand of them are one entry of the heap."""
     b = s.counts[last]
     if b == NONE or s.bucket_time[b] != time:
         if s.counts[SPARE] > 0:
@@ -287,8 +312,8 @@ def _put(s: State, op: int, time: float, phase: int) -> None:
         heaps.push(s.heap_time, s.heap_bucket, s.counts[HEAP], time, b)
         s.counts[HEAP] += 1
         s.counts[last] = b
-    s.next_op[op] = s.bucket_head[b]
-    s.bucket_head[b] = op
+    s.next_op[event] = s.bucket_head[b]
+    s.bucket_head[b] = event
     s.bucket_size[b] += 1
 
 
@@ -312,20 +337,34 @@ def _ready(f: Fixed, s: State, op: int, now: float) -> None:
 
 
 @compiled
-def _tell(f: Fixed, s: State, op: int, now: float, own: bool) -> None:
-    """Tell followers: those with the same source (own) that it is sent, others that it arrived."""
+def _tell(f: Fixed, s: State, op: int, now: float, what: int) -> None:
+    """Tell followers of an op: those that pass it on of its first byte, and when all is there;
+    others with its source of its last byte; the rest when all is there."""
     for i in range(s.follow_start[op], s.follow_start[op + 1]):
         follower = s.follow[i]
-        if (f.source[follower] == f.source[op]) == own:
-            s.pending[follower] -= 1
-            if s.pending[follower] == 0:
-                _ready(f, s, follower, now)
+        own = f.source[follower] == f.source[op]
+        if len(f.leads) and f.streams[follower] and f.destination[op] == f.source[follower]:
+            if what == ALL:
+                s.tails[follower] -= 1
+                if s.tails[follower] == 0 and s.phase[follower] == HELD:
+                    _put(s, follower, now, FREED)
+            if what != FIRST:
+                continue
+        elif what == FIRST or own != (what == LAST):
+            continue
+        s.pending[follower] -= 1
+        if s.pending[follower] == 0:
+            _ready(f, s, follower, now)
 
 
 @compiled
 def _sent(f: Fixed, s: State, op: int, now: float) -> None:
+    """The op's last byte has left, unless it has yet to come."""
+    if len(f.leads) and s.tails[op] > 0:
+        s.phase[op] = HELD
+        return
     s.sent[op] = now
-    _tell(f, s, op, now, True)
+    _tell(f, s, op, now, LAST)
     _put(s, op, now + f.latency[f.way[op]], SENT)
 
 
@@ -336,6 +375,8 @@ def _start(f: Fixed, s: State, op: int, now: float) -> None:
         return
     s.begun[op] = now
     way = f.way[op]
+    if len(f.leads) and f.leads[op]:
+        _file(s, len(f.nbytes) + op, now + f.latency[way], ARRIVALS)
     if not f.timed[way] or f.nbytes[op] <= 0:
         _sent(f, s, op, now)
         return
@@ -472,13 +513,22 @@ def _advance(f: Fixed, s: State, budget: int) -> int:
                 s.counts[SPARE] += 1
                 while op != NONE:
                     following = s.next_op[op]
-                    if s.phase[op] == STARTING:
+                    if op >= len(f.nbytes):
+                        _tell(f, s, op - len(f.nbytes), now, FIRST)
+                    elif s.phase[op] == STARTING:
                         _start(f, s, op, now)
+                    elif s.phase[op] == FREED:
+                        if now > min(f.death[f.source[op]], f.death[f.destination[op]]) * (
+                            1 + INSTANT
+                        ):
+                            s.phase[op] = STUCK
+                        else:
+                            _sent(f, s, op, now)
                     else:
                         s.phase[op] = ARRIVED
                         s.arrived[op] = now
                         s.counts[FINISHED] += 1
-                        _tell(f, s, op, now, False)
+                        _tell(f, s, op, now, ALL)
                     op = following
         _share(f, s, now)
     return PAUSED

@@ -1,9 +1,10 @@
 """What the end of a collective hung on: from its last arrival back to its beginning, op by op.
 
 An op becomes ready with the last of what it must have: an op that it waits for (sent, if both have
-one source; else arrived), or an end that joins. Following that one back from the op that arrived
-last gives stretches of time without gap or overlap from `asked` to `end`: what is not on the path
-could have taken longer without harm.
+one source; its first byte arrived, if it is passed on as it comes; else arrived), or an end that
+joins; and what is passed on is not sent before it has arrived. Following that one back from the op
+that arrived last gives stretches of time without gap or overlap from `asked` to `end`: what is not
+on the path could have taken longer without harm.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.engine.network import Floats, Network
+from commsim.engine.plan import INSTANT
 from commsim.engine.played import Played
 from commsim.units import Bytes, Seconds, format_size, format_time
 
+FIRST, SENT, ARRIVED = range(3)  # what of an op another has waited for
 KINDS = ("launch", "late", "software", "transfer", "latency")
 
 
@@ -123,32 +126,39 @@ class _Walk:
             self.join(int(self.played.joined[: self.played.n].argmax()))
             return
         op: int | None = int(arrived.argmax())
-        arrives = True
+        what = ARRIVED
         while op is not None:
-            op, arrives = self.back(op, arrives)
+            op, what = self.back(op, what)
 
-    def back(self, op: int, arrives: bool) -> tuple[int | None, bool]:
-        """Adds the op's steps, from `sent` or `arrived` back to `ready`. The op that let it begin,
-        and whether that had to arrive; None at the beginning.
+    def back(self, op: int, what: int) -> tuple[int | None, int]:
+        """Adds the op's steps, from its first byte, `sent` or `arrived` back to `ready`. The op
+        that let it begin, or end, and what of that it waited for; None at the beginning.
         """
         schedule, times = self.played.laid.schedule, self.played.times
         source, destination = int(schedule.source[op]), int(schedule.destination[op])
         waits = schedule.waits[schedule.wait_start[op] : schedule.wait_start[op + 1]]
-        own = schedule.source[waits] == source
-        done = np.where(own, times.sent[waits], times.arrived[waits])
+        streamed = schedule.streams[op] & (schedule.destination[waits] == source)
+        wanted = np.where(schedule.source[waits] == source, SENT, ARRIVED)
+        wanted[streamed] = FIRST
+        leads = times.begun[waits] + self.played.laid.ways.latency[self.played.laid.way[waits]]
+        done = np.choose(wanted, [leads, times.sent[waits], times.arrived[waits]])
+        tail = np.where(streamed, times.arrived[waits], -np.inf)
         last = int(done.argmax()) if len(waits) else None
         late = max((source, destination), key=lambda v: float(self.played.joined[v]))
         if last is not None and done[last] <= self.played.joined[late]:
             last = None
         before = None if last is None else int(waits[last])
         move = self.move(op, before)
-        if arrives:
+        if what == ARRIVED:
             self.step("latency", times.sent[op], destination, move)
-        self.step("transfer", times.begun[op], source, move)
+        if what != FIRST and tail.max(initial=-np.inf) >= times.sent[op] * (1 - INSTANT):
+            return int(waits[tail.argmax()]), ARRIVED
+        kind, at = ("latency", destination) if what == FIRST else ("transfer", source)
+        self.step(kind, times.begun[op], at, move)
         self.step("software", times.ready[op], source, move)
         if last is None:
             self.join(late)
-        return before, last is not None and not own[last]
+        return before, ARRIVED if last is None else int(wanted[last])
 
     def join(self, vertex: int) -> None:
         """Adds what came before a vertex took part."""

@@ -1,9 +1,10 @@
 """A schedule at the pace of a library's software.
 
-The profile says what a hop takes and what protocols leave of a link. How these overlap inside one
-channel is below the grain of a schedule; so an operation is played alone on an ideal cluster, and
-what the schedule cannot see is set so that this takes what the closed form says. What others, late
-ranks or broken links do to it is then found by playing.
+The profile says what a hop takes, what protocols leave of a link and what one channel copies. What
+more there is to the bytes is below the grain of a schedule; so an operation is played alone on an
+ideal cluster, and bytes are slowed down to take what the closed form says of them. If with the
+profile's hops all then takes what the closed form says but for 3 %, the clocks are set by these; if
+not, hops too are set so. What others, late ranks or broken links do is then found by playing.
 """
 
 from __future__ import annotations
@@ -12,20 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import brentq
 
 from commsim.collectives.schedule import Schedule
 from commsim.cost.cost import Pace
 from commsim.engine import compiled
 from commsim.engine.network import Floats, Laid, Network, Ways, lay
 from commsim.engine.plan import make_plan, punctual
-from commsim.units import Seconds
+from commsim.units import BytesPerSecond, Seconds
 
-CLOSE, NEAR = 1e-4, 1e-3
-"""How exactly each number of a tuning is found, and when the time is near enough, as shares; what
-is then left, `slower` makes up for."""
-MOST_HOPS = 1e6
-CHANNELS_BIND = 1.25
+CLOSE, EQUAL = 0.03, 2e-3
+"""How far below what is asked a trial with hops, and one of the bytes alone, may end: the clocks
+make up for the rest."""
+MOST_TRIALS, MOST_HOPS = 24, 1e6
+CHANNELS_BIND = 4 / 3
 """Where bytes need this much longer than the links with their protocols explain, it is not these
 that limit them but the channels: then each transfer has a limit of its own, and two collectives
 need not be in each other's way."""
@@ -33,14 +33,27 @@ need not be in each other's way."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """stretch: on the time that bytes need on a link. limit: the most that one transfer gets, as a
-    share of its way's rate. hops: on the profile's time of a hop. slower: on all of these.
+    """channel: bytes/s, the most that one transfer gets. stretch: on the time that bytes need on a
+    link. limit: the most that one transfer gets, as a share of its way's rate. hops: on the
+    profile's time of a hop. slower: on all of these, the clocks.
     """
 
+    channel: BytesPerSecond = np.inf
     stretch: float = 1.0
     limit: float = np.inf
     hops: float = 1.0
     slower: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tuned:
+    """A schedule at its pace: laid, the tuning, and how many times what the closed form says it
+    takes alone: 1, but more where links allow no less.
+    """
+
+    laid: Laid
+    by: Tuning
+    takes: float
 
 
 def paced(laid: Laid, network: Network, pace: Pace, by: Tuning) -> Laid:
@@ -51,10 +64,12 @@ def paced(laid: Laid, network: Network, pace: Pace, by: Tuning) -> Laid:
     ways = laid.ways
     far, crossed = _far(ways, network), np.diff(ways.start) > 0
     share = np.where(far, pace.net_share, pace.local_share)
-    more = np.repeat(by.slower * np.maximum(1.0, by.stretch / share), np.diff(ways.start))
-    weight = ways.weight * np.where(network.between_switches[ways.crossing], 1.0, more)
+    more = np.maximum(1.0, by.slower * np.maximum(1.0, by.stretch / share))
+    weight = ways.weight * np.where(
+        network.between_switches[ways.crossing], 1.0, np.repeat(more, np.diff(ways.start))
+    )
     hop = np.where(far, pace.net_hop, pace.local_hop) * crossed * by.hops * by.slower
-    limit = ways.limit
+    limit = np.where(crossed, np.minimum(ways.limit, by.channel / by.slower), ways.limit)
     if np.isfinite(by.limit):
         limit = np.minimum(limit, rates(ways, weight, network) * by.limit)
     return replace(laid, ways=replace(ways, weight=weight, latency=hop, limit=limit))
@@ -84,12 +99,14 @@ def tuned(
     network: Network,
     ideal: Network,
     pace: Pace,
+    *,
+    multiplicity: int = 1,
     watch: Callable[[int, Seconds], None] | None = None,
-) -> tuple[Laid, float]:
-    """The schedule on `network`, so that alone on `ideal` it takes what the closed form says; and
-    how many times that it takes there: 1, but more where links or pieces allow no less.
+) -> Tuned:
+    """The schedule on `network`, so that alone on `ideal` it takes what the closed form says.
 
-    watch: as of `compiled.play`, in every trial.
+    multiplicity: how many of the library's channels each of the schedule's stands for. watch: as of
+    `compiled.play`, in every trial.
     """
     alone = lay(schedule, ideal)
     body = pace.duration - pace.launch
@@ -98,57 +115,85 @@ def tuned(
         plan = make_plan([punctual(paced(alone, ideal, pace, by))], ideal.capacity)
         return float(compiled.play(plan, watch).arrived.max(initial=0.0))
 
-    by, takes = _hops(time, _bytes(time, pace.transfer), body)
-    return paced(lay(schedule, network), network, pace, by), takes / body if body > 0 else 1.0
+    first = Tuning(channel=pace.channel * multiplicity, hops=0.0)
+    by, takes = _hops(time, *_bytes(time, first, pace.transfer), body)
+    laid = paced(lay(schedule, network), network, pace, by)
+    return Tuned(laid=laid, by=by, takes=takes / body if body > 0 else 1.0)
 
 
-def _bytes(time: Callable[[Tuning], Seconds], target: Seconds) -> Tuning:
-    """The tuning with which the bytes by themselves take `target` s."""
-    by = Tuning(hops=0.0)
+def _bytes(
+    time: Callable[[Tuning], Seconds], by: Tuning, target: Seconds
+) -> tuple[Tuning, Seconds]:
+    """The tuning with which the bytes by themselves take `target` s, and what they do take."""
     links_alone = time(by)
     if links_alone <= 0 or target <= 0:
-        return by
+        return by, links_alone
     if target < links_alone * CHANNELS_BIND:
-        return replace(by, stretch=target / links_alone)
-    low = links_alone / target
-    while time(replace(by, limit=low)) < target:
-        low /= 2
-    limit = brentq(
-        lambda x: _off(time(replace(by, limit=x)), target), low, 1.0, xtol=CLOSE * low, rtol=CLOSE
-    )
-    return replace(by, limit=limit)
+        by = replace(by, stretch=target / links_alone)
+        return by, time(by)
+
+    def limited(slowness: float) -> Seconds:
+        return time(replace(by, limit=1 / slowness))
+
+    slowness, takes = _reach(limited, (1.0, links_alone), target / links_alone, target, EQUAL)
+    return replace(by, limit=1 / slowness), takes
 
 
-def _hops(time: Callable[[Tuning], Seconds], by: Tuning, target: Seconds) -> tuple[Tuning, Seconds]:
+def _hops(
+    time: Callable[[Tuning], Seconds], by: Tuning, bytes_alone: Seconds, target: Seconds
+) -> tuple[Tuning, Seconds]:
     """The tuning with which hops and bytes together take `target` s, and what they do take."""
-    bytes_alone = time(by)
     if bytes_alone >= target:  # the closed form hides all hops
         if bytes_alone <= 0:
             return by, 0.0
-        by = replace(by, stretch=by.stretch * target / bytes_alone)
+        by = replace(by, slower=target / bytes_alone)
         return by, time(by)
-    below = (0.0, bytes_alone)  # hops and time of the slowest trial that is not too slow
+    as_said = replace(by, hops=1.0)
+    takes = time(as_said)
+    if abs(takes / target - 1) > CLOSE:
 
-    def error(hops: float) -> Seconds:
-        nonlocal below
-        takes = time(replace(by, hops=hops))
-        if takes <= target:
-            below = max(below, (hops, takes))
-        return 0.0 if (1 - NEAR) * target <= takes <= target else takes - target
+        def with_hops(hops: float) -> Seconds:
+            return time(replace(by, hops=hops))
 
-    most = 1.0
-    while error(most) < 0:
-        most *= 2
-        if most > MOST_HOPS:  # no hop lies on the longest path
-            return by, bytes_alone
-    hops = brentq(error, 0.0, most, xtol=CLOSE * most, rtol=CLOSE)
-    if below[1] > 0:  # transfers that meet or miss each other let the time jump with the hops
-        hops, takes = below
-    else:
-        takes = time(replace(by, hops=hops))
-    return replace(by, hops=hops, slower=target / takes), target
+        rise = takes - bytes_alone
+        guess = (target - bytes_alone) / rise if rise > 0 else 2.0
+        high = (1.0, takes) if takes > target else None
+        hops, takes = _reach(with_hops, (0.0, bytes_alone), guess, target, CLOSE, high)
+        as_said = replace(by, hops=hops)
+    if takes <= 0:
+        return by, 0.0
+    by = replace(as_said, slower=target / takes)
+    return by, target if takes <= target else time(by)
 
 
-def _off(takes: Seconds, target: Seconds) -> Seconds:
-    """How far from the target; 0, which ends the search, when near enough."""
-    return 0.0 if abs(takes - target) <= NEAR * target else takes - target
+def _reach(
+    time: Callable[[float], Seconds],
+    low: tuple[float, Seconds],
+    x: float,
+    target: Seconds,
+    close: float,
+    high: tuple[float, Seconds] | None = None,
+) -> tuple[float, Seconds]:
+    """Where `time`, which grows with x from `low` on, comes as close to the target from below as
+    the share `close` of it, and what it is there. Where it never does (it jumps, or grows no more),
+    the slowest trial.
+    """
+    goal = (1 - close / 2) * target
+    for _ in range(MOST_TRIALS):
+        takes, other = time(x), high or low
+        if takes > target:
+            high = other = (x, takes)
+        elif takes > low[1]:
+            other, low = high or low, (x, takes)
+        if (1 - close) * target <= low[1]:
+            return low
+        rise = (other[1] - low[1]) / (other[0] - low[0]) if other != low else 0.0
+        step = (goal - low[1]) / rise if rise > 0 else 2 * x
+        if high is not None:
+            width = high[0] - low[0]
+            x = low[0] + float(np.clip(step, width / 8, width * 7 / 8))
+        elif x >= MOST_HOPS:
+            break
+        else:
+            x = min(MOST_HOPS, max(low[0] + step, 1.25 * x))
+    return low

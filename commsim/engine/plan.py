@@ -49,10 +49,13 @@ class Plan:
     `waits[wait_start[i] : wait_start[i + 1]]` must be done before op i is ready: *sent* if both
     ops have the same source (a rank knows when its own data has left), else *arrived*. A ready op
     takes `overhead[i]` s of software; then its bytes flow over `way[i]`; it is sent when the last
-    has left and arrived `latency[way[i]]` later.
+    has left and arrived `latency[way[i]]` later. An op that `streams` is ready when of those that
+    it waits for and that end where it begins the first byte has arrived (a latency after it left),
+    and is not sent before they have arrived.
     """
 
     nbytes: Floats
+    streams: NDArray[np.bool_]
     source: NDArray[np.int32]
     destination: NDArray[np.int32]
     way: NDArray[np.int32]
@@ -113,6 +116,7 @@ def make_plan(parts: Sequence[Part], capacity: Floats, changes: Sequence[Change]
     ]
     return Plan(
         nbytes=np.concatenate([s.nbytes for s in whole]).astype(np.float64),
+        streams=np.concatenate([s.streams for s in whole]),
         source=_shifted([s.source for s in whole], vertex),
         destination=_shifted([s.destination for s in whole], vertex),
         way=_shifted([p.laid.way for p in parts], way),

@@ -113,15 +113,19 @@ def play(plan: Plan) -> Times:
     links = _Links(env, plan)
     count = len(plan)
     times = Times(**{name: np.full(count, np.nan) for name in Times.__slots__})
-    sent = [env.event() for _ in range(count)]
-    arrived = [env.event() for _ in range(count)]
+    first, sent, arrived = ([env.event() for _ in range(count)] for _ in range(3))
 
     def live(op: int) -> Steps:
         source, way = plan.source[op], plan.way[op]
         joined = max(plan.start[source], plan.start[plan.destination[op]])
         death = min(plan.death[source], plan.death[plan.destination[op]])
         waits = plan.waits[plan.wait_start[op] : plan.wait_start[op + 1]].tolist()
-        yield env.all_of([(sent if plan.source[w] == source else arrived)[w] for w in waits])
+        passes_on = [w for w in waits if plan.streams[op] and plan.destination[w] == source]
+        whole = [w for w in waits if w not in passes_on]
+        yield env.all_of(
+            [first[w] for w in passes_on]
+            + [(sent if plan.source[w] == source else arrived)[w] for w in whole]
+        )
         if np.isinf(joined):
             return
         yield env.timeout(max(0.0, joined - env.now))
@@ -130,14 +134,23 @@ def play(plan: Plan) -> Times:
         if env.now * (1 + INSTANT) >= death:
             return
         times.begun[op] = env.now
+        env.process(lead(op))
         crosses = plan.way_start[way + 1] > plan.way_start[way] or np.isfinite(plan.limit[way])
         if crosses and plan.nbytes[op] > 0:
             yield links.carry(op)
+        yield env.all_of([arrived[w] for w in passes_on])
+        if env.now > death * (1 + INSTANT):
+            return
         times.sent[op] = env.now
         sent[op].succeed()
         yield env.timeout(plan.latency[way])
         times.arrived[op] = env.now
         arrived[op].succeed()
+
+    def lead(op: int) -> Steps:
+        """The first byte of an op on its way."""
+        yield env.timeout(plan.latency[plan.way[op]])
+        first[op].succeed()
 
     def change(time: Seconds, link: int, capacity: float) -> Steps:
         yield env.timeout(time)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -103,6 +104,15 @@ def test_a_rank_that_joins_after_all_is_over() -> None:
     assert kinds(found.critical_path()) == [("launch", 2, 10), ("late", 2, 1e6)]
 
 
+def test_a_stream_ends_with_the_last_byte_that_comes_to_it() -> None:
+    """1 MB from 0 over 1 to 2, passed on as it comes: 1 ms out of rank 0, and 3 us twice."""
+    schedule = chain()
+    found = played(replace(schedule, streams=np.ones(2, dtype=np.bool_)), network=ports(3))
+    expected = [("transfer", 0, 1000), ("latency", 1, 3), ("latency", 2, 3)]
+    assert kinds(found.critical_path()) == expected
+    assert found.duration == pytest.approx(1006 * US)
+
+
 def test_what_never_ends_has_no_path() -> None:
     found = played(chain(), network=ports(3), deaths={1: 0.0})
     assert math.isinf(found.duration)
@@ -137,8 +147,10 @@ def test_the_steps_add_up_and_each_waits_for_the_one_before(found: Timeline) -> 
             continue
         before = schedule[move.after]
         assert move.after in op.waits
-        own = before.source == op.source
-        assert times.ready[move.op] == (times.sent if own else times.arrived)[move.after]
+        done = (times.sent if before.source == op.source else times.arrived)[move.after]
+        if op.streams and before.destination == op.source:
+            done = times.begun[move.after] + each.laid.ways.latency[each.laid.way[move.after]]
+        assert times.ready[move.op] == done
         if move.known_at is None:
             assert not {op.source, op.destination} & {before.source, before.destination}
     if ops:

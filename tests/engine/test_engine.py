@@ -15,6 +15,7 @@ from commsim.engine import compiled, reference
 from commsim.engine.ideal import Pairs, Ports
 from commsim.engine.network import lay
 from commsim.engine.plan import Change, Plan, Times, make_plan, punctual
+from tests.engine.timelines import MB, chain
 
 SERVED = [(n, o) for n in names() for o in sorted(algorithm(n).operations)]
 DIVIDES = 64 * 9 * 5 * 7 * 11 * 13 * 17 * 32  # by every rank count to 18, channels and pieces
@@ -88,6 +89,7 @@ def plans(draw: st.DrawFn) -> Plan:
     changes = draw(st.lists(st.tuples(times, st.integers(0, links - 1)), max_size=2))
     return Plan(
         nbytes=many(st.sampled_from([0.0, 1.0, 700.0, 3000.0, 1e6]), n),
+        streams=np.array([draw(st.booleans()) for _ in range(n)]),
         source=np.array([draw(ends) for _ in range(n)], dtype=np.int32),
         destination=np.array([draw(ends) for _ in range(n)], dtype=np.int32),
         way=np.array([draw(st.integers(0, ways - 1)) for _ in range(n)], dtype=np.int32),
@@ -120,6 +122,9 @@ def test_both_engines_agree_on_anything(plan: Plan) -> None:
     for op in range(len(plan)):
         for w in plan.waits[plan.wait_start[op] : plan.wait_start[op + 1]]:
             done = found.sent if plan.source[w] == plan.source[op] else found.arrived
+            if plan.streams[op] and plan.destination[w] == plan.source[op]:
+                done = found.begun + plan.latency[plan.way]
+                assert np.isnan(found.sent[op]) or found.sent[op] >= found.arrived[w]
             assert np.isnan(found.ready[op]) or found.ready[op] >= done[w]
         took = found.sent[op] - found.begun[op]
         assert (
@@ -138,6 +143,21 @@ def test_two_at_once_share_and_one_alone_does_not() -> None:
     later = replace(part, start=np.full(4, alone))
     after = compiled.play(make_plan([part, later], network.capacity)).arrived
     assert after.max() == pytest.approx(2 * alone, rel=1e-12)
+
+
+def test_what_streams_flows_through_a_chain_in_one_go() -> None:
+    """4 MB over links of 1, 0.5 and 2 GB/s, 1 us each. As a stream 8 ms, and 1 us for each link:
+    the fast one has carried all when the last byte has come to it. Whole, one by one, 14 ms.
+    """
+    network = Pairs(vertices=4, bandwidth=1e9, latency=1e-6)
+    plan = make_plan([punctual(lay(chain(4 * MB, 4), network))], network.capacity)
+    capacity = plan.capacity.copy()
+    capacity[plan.crossing[plan.way_start[plan.way]]] *= (1, 0.5, 2)
+    stored = replace(plan, capacity=capacity)
+    streamed = agree(replace(stored, streams=np.ones(3, dtype=np.bool_)))
+    assert streamed.begun == pytest.approx([0, 1e-6, 2e-6])
+    assert streamed.sent == pytest.approx([4e-3, 8e-3 + 1e-6, 8e-3 + 2e-6])
+    assert agree(stored).arrived[-1] == pytest.approx(14e-3 + 3e-6)
 
 
 def test_times_beyond_two_to_the_31_ns() -> None:

@@ -106,6 +106,7 @@ def timelines(draw: st.DrawFn, *, whole: bool = True) -> Timeline:
             1,
             after=sorted(waits),
             nbytes=draw(st.sampled_from([0, 1, 1000, MB])),
+            streams=draw(st.booleans()),
             channel=draw(st.integers(0, 1)),
             round=op // 3,
         )

@@ -1,9 +1,12 @@
 """Which schedule carries out what NCCL has chosen: its rings, trees and switches as algorithms.
 
 NCCL numbers ranks domain by domain; a schedule numbers positions of the group. Channels with equal
-rings or trees carry equal parts, so they are played as one unless every transfer is wanted. NCCL
-cuts a channel's part into chunks of a protocol's slot; so many pieces that more would hide no more
-are enough.
+rings or trees carry equal parts, so they are played as one unless every transfer is wanted.
+
+What goes down a chain or a tree, or through a switch, streams: a rank passes on what has come. Its
+pieces are the buffer's slots, or as many as these with more in each: they say how far a rank can be
+ahead of one that is late. A ring's blocks are stored and sent on whole, a hop each: so it was
+measured (docs/simulation.md).
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from commsim.collectives.algorithms.nvls_tree import NvlsTree
 from commsim.collectives.algorithms.pat import Pat
 from commsim.collectives.algorithms.ring import Ring
 from commsim.collectives.algorithms.send_recv import SendRecv
-from commsim.collectives.chunks import cut
+from commsim.collectives.chunks import Ints, cut
 from commsim.collectives.collective import Collective
 from commsim.collectives.schedule import Schedule
 from commsim.collectives.trees import tree_schedule
@@ -34,16 +37,11 @@ from commsim.libraries.nccl.rings import ring_exits, rings, trees
 from commsim.units import KIB, Bytes
 
 SLOTS = 8  # NCCL_STEPS, src/include/device.h
-GRAIN: dict[str, Bytes] = {"LL": 4 * KIB, "LL128": 16 * KIB, "Simple": 32 * KIB}
-"""Bytes that pass from rank to rank as one: LL and LL128 are read line by line as they arrive (a
-block's threads take so much at a time), Simple in slices of at least step x 2 / 32 (docs/nccl.md).
-"""
+SLOT: dict[str, Bytes] = {"LL": 32 * KIB, "LL128": 576_000, "Simple": 512 * KIB}
+"""Bytes of data that a slot of a connection's buffer holds (docs/nccl.md)."""
 PEERS = 8  # sends and receives that one channel serves at a time (docs/nccl.md)
-MOST_PIECES, FEWEST_PIECES = 32, 16
-FINER = 8
-"""A chain needs many more pieces than hops, or its last rank waits for the first: so much finer."""
-MOST_OPS = 1 << 16
-"""Rather than more ops, larger pieces; but a ring has as many as it has."""
+MOST_OPS, FEWEST_PIECES = 1 << 16, 2
+"""Rather than more ops, fewer and larger pieces."""
 NONE = -1
 
 T = TypeVar("T")
@@ -60,7 +58,7 @@ def carry_out(
     """The schedule that does as `candidate` says, on the positions of the group."""
     n, local = facts.placement.n, facts.placement.max_per_domain
     channels = max(1, candidate.channels)
-    pieces = _pieces(collective, candidate, channels, MOST_PIECES)
+    pieces, slots = _pieces(collective, candidate, channels)
     crosses = facts.communicator.nodes > 1
     one: Algorithm
     match candidate.algorithm:
@@ -68,27 +66,21 @@ def carry_out(
             lanes, each = _alike(_rings(collective, facts, channels), fold)
             orders, exits = tuple(o for o, _ in lanes), tuple(e for _, e in lanes)
             if collective.operation in ("broadcast", "reduce"):
-                most = max(MOST_PIECES, MOST_OPS // (n * len(orders)))
-                pieces = _pieces(collective, candidate, channels, most, FINER)
-                schedule = _chains(collective, n, orders, pieces)
-            else:
-                hosts = _alike_hosts(collective, facts, orders) if alike else 0
-                ring = Ring(orders=orders, period=hosts * facts.placement.max_per_host)
-                schedule = ring.schedule(collective, n, len(orders))
-                return Carried(schedule=schedule, multiplicity=each, exits=exits, hosts=hosts)
-            return Carried(schedule=schedule, multiplicity=each, exits=exits)
+                parents = _chains(collective, n, orders)
+                schedule = _streamed(collective, n, parents, pieces, slots)
+                return Carried(schedule=schedule, multiplicity=each, exits=exits)
+            hosts = _alike_hosts(collective, facts, orders) if alike else 0
+            ring = Ring(orders=orders, period=hosts * facts.placement.max_per_host)
+            schedule = ring.schedule(collective, n, len(orders))
+            return Carried(schedule=schedule, multiplicity=each, exits=exits, hosts=hosts)
         case "tree":
-            parents, each = _alike(_parents(collective, facts, channels), fold)
-            pieces = min(pieces, max(FEWEST_PIECES, MOST_OPS // (2 * n * len(parents))))
-            chunks = cut(collective, n, len(parents) * pieces)
-            return Carried(
-                schedule=tree_schedule(chunks, np.array(parents), SLOTS), multiplicity=each
-            )
+            trees_, each = _alike(_parents(collective, facts, channels), fold)
+            schedule = _streamed(collective, n, np.array(trees_), pieces, slots)
+            return Carried(schedule=schedule, multiplicity=each)
         case "nvls" if not crosses:
             one = Nvls(pieces=pieces)
         case "nvls_tree":
-            finest = _pieces(collective, candidate, channels, 3 * MOST_PIECES // 2)
-            one = NvlsTree(group=local, pieces=finest)
+            one = NvlsTree(group=local, pieces=pieces)
         case "nvls" | "collnet_direct" | "collnet_chain":
             one = CollNet(group=local, pieces=pieces)
         case "pat":
@@ -109,15 +101,28 @@ def carry_out(
                 rails=True,
                 hosts=hosts,
             )
-    return Carried(schedule=one.schedule(collective, n), multiplicity=channels)
+    schedule = one.schedule(collective, n)
+    if candidate.algorithm != "pat":
+        schedule = schedule.streamed
+    return Carried(schedule=schedule, multiplicity=channels)
 
 
-def _pieces(
-    collective: Collective, candidate: Candidate, channels: int, most: int, finer: int = 1
-) -> int:
-    """Pieces of a channel's part, up to as many as make a difference."""
+def _pieces(collective: Collective, candidate: Candidate, channels: int) -> tuple[int, int]:
+    """Pieces of a channel's part, up to the slots of a connection, and how many of them it holds:
+    where a piece is more than a slot, fewer, but one while another leaves.
+    """
     nbytes = 0 if collective.operation == "barrier" else collective.nbytes
-    return int(np.clip(nbytes / channels / GRAIN[candidate.protocol] * finer, 1, most))
+    filled = nbytes / channels / SLOT[candidate.protocol]
+    pieces = int(np.clip(np.ceil(filled), 1, SLOTS))
+    return pieces, int(np.clip(SLOTS * pieces / max(filled, 1), 2, SLOTS))
+
+
+def _streamed(collective: Collective, n: int, parents: Ints, pieces: int, slots: int) -> Schedule:
+    """Up the trees, down them, or both, a tree for each channel."""
+    both = 2 if collective.operation in ("all_reduce", "barrier") else 1
+    most = max(FEWEST_PIECES, MOST_OPS // (both * n * len(parents)))
+    chunks = cut(collective, n, len(parents) * min(pieces, most))
+    return tree_schedule(chunks, parents, slots).streamed
 
 
 def _alike(of_channels: Sequence[T], fold: bool) -> tuple[tuple[T, ...], int]:
@@ -185,20 +190,20 @@ def _parents(
     return tuple(found)
 
 
-def _chains(
-    collective: Collective, n: int, orders: Sequence[tuple[int, ...]], pieces: int
-) -> Schedule:
-    """Along every ring from the root, or to it: a ring of broadcast and reduce is a chain."""
-    chunks = cut(collective, n, len(orders) * pieces)
-    assert chunks.root is not None
+def _chains(collective: Collective, n: int, orders: Sequence[tuple[int, ...]]) -> Ints:
+    """Along every ring from the root, or to it: a ring of broadcast and reduce is a chain. Every
+    position's parent, -1 at the root.
+    """
+    root = cut(collective, n).root
+    assert root is not None
     parents = np.full((len(orders), n), NONE)
     for up, order in zip(parents, orders, strict=True):
-        start = order.index(chunks.root)
+        start = order.index(root)
         chain = [*order[start:], *order[:start]]
         if collective.operation == "reduce":  # it flows the same way, and ends at the root
             chain = [chain[0], *chain[:0:-1]]
         up[chain[1:]] = chain[:-1]
-    return tree_schedule(chunks, parents, SLOTS)
+    return parents
 
 
 def positions(ranks: tuple[int, ...] | None, n: int) -> tuple[int, ...]:
