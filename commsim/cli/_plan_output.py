@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commsim.cli._output import print_facts, print_section, print_table
+from commsim.cli._output import print_facts, print_notes, print_section, print_table
 from commsim.planning.comparison import Offer
 from commsim.planning.emission import Emission
 from commsim.planning.plans import TIE, Plan, Plans
@@ -14,6 +14,7 @@ from commsim.planning.reasons import explain
 from commsim.planning.reliability import Reliability, with_slow_node
 from commsim.planning.scaling import Point
 from commsim.planning.sensitivity import Sensitivity
+from commsim.planning.tuning import WORTH
 from commsim.report.layouts import layout_text
 from commsim.units import format_time
 
@@ -73,23 +74,34 @@ def show(plans: Plans) -> None:
     if len(plans.front) > FRONT:
         print(f"  ... {len(plans.front) - FRONT} more, slower and smaller")
     print_section("left out", [f"{r.count:>9,} {r.of} {r.reason}" for r in plans.rejected])
+    show_settings(plans)
     if price:
         dated = f", {price.date}" if price.date else ""
         print_section(
             "price", [f"{price.usd_per_gpu_hour} USD per GPU-hour: {price.source}{dated}"]
         )
-    print_section("notes", plans.notes)
+    print_notes(plans.notes)
+
+
+def show_settings(plans: Plans) -> None:
+    """Settings of the best that save something, a layout a line."""
+    tuned = [(plan, plan.tuned) for plan in plans if plan.tuned is not None]
+    if not tuned:
+        return
+    lines = [
+        f"{plan.place}: {best.text}: {format_time(best.saved)} less "
+        f"({100 * best.saved / plan.duration:.1f} %)"
+        for plan, best in tuned
+        if best.saved
+    ]
+    rest = len(tuned) - len(lines)
+    if rest:
+        lines.append(f"{rest} of {len(tuned)}: none saves {100 * WORTH:.1f} % or more")
+    print_section("settings of NCCL and of buckets", lines)
 
 
 def show_extra(plans: Plans, extra: Mapping[str, Any]) -> None:
     """What was asked for besides."""
-    print_section(
-        "NCCL settings that would save time",
-        [
-            f"{one.text}: {format_time(one.saved)} ({100 * one.saved / plans.best.duration:.1f} %)"
-            for one in extra["nccl_settings"]
-        ],
-    )
     if "explanation" in extra:
         print_section("why the best beats the second", extra["explanation"])
     if "sensitivity" in extra:

@@ -14,7 +14,7 @@ import typer
 from commsim.cli import _arguments as a
 from commsim.cli import _plan_output as shown
 from commsim.cli import _plot as pictures
-from commsim.cli._output import print_json
+from commsim.cli._output import chatty, print_json
 from commsim.errors import PictureError, PlanError, UnknownNameError
 from commsim.planning.comparison import compare
 from commsim.planning.emission import emit as emit_for
@@ -32,12 +32,12 @@ from commsim.planning.reliability import (
 from commsim.planning.scaling import scaling
 from commsim.planning.sensitivity import Sensitivity, memory_sensitivity, sensitivities
 from commsim.planning.store import Store
-from commsim.planning.tuning import settings
 from commsim.topology.cluster import Cluster
 from commsim.units import parse_rate, parse_time
 from commsim.workload.load import load_model
 
 PLAYED = 20  # of the best, by the event engine
+TUNED = 5  # of the best, with all settings of library and buckets
 
 
 def plan(
@@ -70,6 +70,13 @@ def plan(
         typer.Option(
             help="So many of the best played by the event engine and ranked by it. Default: those "
             "ranked, 20 at most."
+        ),
+    ] = None,
+    tune: Annotated[
+        int | None,
+        typer.Option(
+            help="For so many of the best NCCL's settings and the size of buckets are searched, "
+            f"and they are ranked with the best of these. Default: those ranked, {TUNED} at most."
         ),
     ] = None,
     explain: Annotated[
@@ -123,11 +130,13 @@ def plan(
     runner = Engine(where=engine, jobs=jobs, store=None if results is None else Store(results))
     held = read_only(only)
 
-    def plan_on(where: Cluster, batch: int = global_batch, most: int = 1, play: int = 0) -> Plans:
+    def plan_on(
+        where: Cluster, batch: int = global_batch, most: int = 1, play: int = 0, tuned: int = 0
+    ) -> Plans:
         return find_plans(
             subject, where, global_batch=batch, seq_len=seq, objective=objective,
-            framework=named, dtype=dtype, only=held, top=most, simulate=play, profile=profile,
-            engine=runner, progress=_progress,
+            framework=named, dtype=dtype, only=held, top=most, simulate=play, tuned=tuned,
+            profile=profile, engine=runner, progress=_progress,
         )  # fmt: skip
 
     if len(machines) > 1:
@@ -136,8 +145,9 @@ def plan(
         _several(machines, plan_on, objective, json)
         return
     played = min(top, PLAYED) if simulate is None else simulate
-    found = plan_on(machines[0], most=top, play=played)
-    extra: dict[str, Any] = {"nccl_settings": settings(found.best.step)}
+    tuned = min(top, TUNED) if tune is None else tune
+    found = plan_on(machines[0], most=top, play=played, tuned=tuned)
+    extra: dict[str, Any] = {}
     if explain:
         extra["explanation"] = shown.explanation(found)
     if sensitivity:
@@ -248,6 +258,6 @@ def _several(
 
 
 def _progress(what: str, done: int, of: int) -> None:
-    if sys.stderr.isatty():
+    if chatty():
         words = {"memory": "batches surveyed", "time": "layouts timed"}
         print(f"\r\033[K{done:,} of {of:,} {words[what]}", end="\r", file=sys.stderr)

@@ -1,4 +1,8 @@
-"""Libraries by name: "nccl@2.27.3" is the class Nccl of the module nccl, with that version."""
+"""Libraries by name: "nccl@2.27.3" is the class Nccl of the module nccl, with that version.
+
+Variables may follow, as a shell takes them before a command: "nccl@2.27.3 NCCL_ALGO=Ring". So a
+cluster's default library can carry its environment to whatever asks the cluster for one.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,20 @@ from commsim.libraries.library import Library
 
 def library(name: str, env: Mapping[str, str] | None = None, launch: str | None = None) -> Library:
     """The library of `name` or `name@version`, with its environment and launch mode;
-    UnknownNameError names the known ones. Found by module name: a new library is one new file."""
-    word, at, version = name.partition("@")
+    UnknownNameError names the known ones. Found by module name: a new library is one new file.
+
+    env goes before variables in the name.
+    """
+    text, *variables = name.split() or [""]
+    if not all("=" in one for one in variables):
+        text = name
+    stated = dict(one.split("=", 1) for one in variables if "=" in one)
+    word, at, version = text.partition("@")
     found = _class(word.strip().lower())
     if found is None:
         known = [m.name for m in pkgutil.iter_modules(here.__path__)]
         raise UnknownNameError("library", word, [n for n in known if _class(n) is not None])
-    given: dict[str, object] = {"env": dict(env or {}), "launch": launch or "processes"}
+    given: dict[str, object] = {"env": stated | dict(env or {}), "launch": launch or "processes"}
     if at:
         given["version"] = version
     return found(**given)

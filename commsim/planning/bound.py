@@ -19,6 +19,7 @@ from functools import lru_cache
 from commsim.topology.cluster import Cluster
 from commsim.units import Seconds
 from commsim.workload.chunk import ChunkCost, chunk_cost, kinds
+from commsim.workload.frameworks import framework
 from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
 from commsim.workload.layouts.stages import Chunk, stages
@@ -50,8 +51,8 @@ class Known:
 class Costs:
     """Costs under the layouts of one model on one cluster, each worked out once.
 
-    They depend on tp, cp, ep, etp, micro-batch, recompute and the overlap of tensor-parallel
-    messages alone, as long as those dimensions number the ranks fastest.
+    They depend on tp, cp, ep, etp, micro-batch, recompute, the overlap of tensor-parallel messages
+    and what the framework does alone, as long as those dimensions number the ranks fastest.
     """
 
     def __init__(self, model: Model, cluster: Cluster, values: Mapping[str, float]) -> None:
@@ -92,6 +93,7 @@ class Costs:
         key = (
             layout.tp, layout.cp, layout.ep, layout.etp, layout.micro_batch, layout.recompute,
             layout.tp_comm_overlap, layout.sequence_parallel, layout.pp > 1, layout.order,
+            framework(layout),
         )  # fmt: skip
         found = self._known.get(key)
         if found is None:

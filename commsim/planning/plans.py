@@ -9,6 +9,9 @@ from typing import Any, overload
 
 from commsim.cost.profile import Profile
 from commsim.errors import PlanError, UnknownNameError
+from commsim.planning.buckets import best as best_bucket
+from commsim.planning.buckets import with_size
+from commsim.planning.closer import Looked, look
 from commsim.planning.engine import Engine
 from commsim.planning.least import least_nodes
 from commsim.planning.prices import Price, cost, price_of
@@ -23,7 +26,8 @@ from commsim.planning.search import (
     time_first,
 )
 from commsim.planning.space import Space
-from commsim.planning.survey import Question, lacking, play
+from commsim.planning.survey import lacking
+from commsim.planning.tuning import Tuned
 from commsim.topology.cluster import Cluster
 from commsim.units import Seconds, format_time
 from commsim.workload.layout import Layout
@@ -45,7 +49,9 @@ class Plan:
 
     place: 1 is the best. tie: is it no worse than the best by more than predictions can tell?
     inside: does the best one's 80 % interval hold its duration? simulated: s of the step played by
-    the event engine, where that was asked for. price: None where unknown.
+    the event engine, where that was asked for. bucket: elements of the gradients' buckets, with
+    which `step` is; None: the framework's own. tuned: the step with its best settings of NCCL too,
+    where those were searched. price: None where unknown.
     """
 
     place: int
@@ -54,6 +60,8 @@ class Plan:
     tie: bool
     inside: bool
     simulated: Seconds | None = None
+    bucket: float | None = None
+    tuned: Tuned | None = None
     price: Price | None = None
 
     @property
@@ -89,6 +97,8 @@ class Plan:
             "bottleneck": bottleneck, "bottleneck_share": share,
             "headroom_bytes": self.headroom,
             "simulated_s": self.simulated,
+            "bucket_elements": self.bucket,
+            "tuned": None if self.tuned is None else self.tuned.to_dict(),
             "usd_per_trillion_tokens": self.cost_per_trillion_tokens,
             **{key: found[key] for key in (
                 "layout", "duration_s", "interval_s", "tokens_per_s_per_gpu", "mfu", "exposed_s",
@@ -133,6 +143,7 @@ class Plans(Sequence[Plan]):
         if broken:
             return broken[0]
         step = predict_step(self.model, self.cluster, layout, self.best.step.profile)
+        step = with_size(step, best_bucket(step))
         took = step.memory
         if not took.fits:
             return (
@@ -182,6 +193,7 @@ def plan(
     only: Mapping[str, Sequence[Any]] | None = None,
     top: int = 20,
     simulate: int = 0,
+    tuned: int = 0,
     profile: Profile | str | Path | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
@@ -192,8 +204,10 @@ def plan(
     bound on time that no optimum can fail (bound.py), then the step itself. objective: "time",
     "memory" (the most left on the worst GPU), or "cost" (on one cluster the same order as time).
     only: dimensions held to some values, `{"tp": (4, 8)}`. simulate: so many of the best are
-    played by the event engine too, and ranked among themselves by what it says. Raises PlanError
-    where nothing fits, naming the least number of GPUs that would do.
+    played by the event engine too, and ranked among themselves by what it says. tuned: for so many
+    of the best NCCL's settings are searched too (tuning.py), and they are ranked among themselves
+    with the best of these. Raises PlanError where nothing fits, naming the
+    least number of GPUs that would do.
 
     >>> from commsim.topology.load import load_cluster
     >>> from commsim.workload.load import load_model
@@ -204,9 +218,10 @@ def plan(
     """
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
-    if top < 1 or simulate < 0:
+    if top < 1 or simulate < 0 or tuned < 0:
         raise PlanError(
-            f"plan: expected top of 1 or more and simulate of 0 or more, got {top} and {simulate}"
+            "plan: expected top of 1 or more, simulate and tuned of 0 or more, got "
+            f"{top}, {simulate} and {tuned}"
         )
     cluster, profile = settle(cluster, profile)
     names = (framework,) if isinstance(framework, str) else tuple(framework)
@@ -232,37 +247,32 @@ def plan(
     best = sorted(
         (c for found in founds for c in found.best), key=memory_first if by_memory else time_first
     )[:top]
-    played = _played(spaces, best[:simulate], profile, engine)
-    if played and not by_memory:
-        best[: len(played)] = sorted(best[: len(played)], key=lambda c: played[c.layout])
-    return _ranked(spaces[0], objective, founds, best, played, profile)
-
-
-def _played(
-    spaces: Sequence[Space], best: Sequence[Candidate], profile: Profile, engine: Engine
-) -> dict[Layout, Seconds]:
-    """What the event engine says of some layouts, s."""
-    found: dict[Layout, Seconds] = {}
-    for space in spaces:
-        mine = [c.layout for c in best if c.layout.framework == space.framework]
-        results = engine.run(play, Question.of(space, profile), [[one] for one in mine], None)
-        found |= {layout: durations[0] for layout, durations in zip(mine, results, strict=True)}
-    return found
+    looked = look(spaces, [c.layout for c in best], profile, engine, simulate, tuned)
+    if not by_memory:
+        # Those looked at closer are ranked among themselves: no other is judged so well.
+        closer = len(looked.played or looked.tuned)
+        best[:closer] = sorted(best[:closer], key=lambda c: looked.duration(c.layout, c.duration))
+    return _ranked(spaces[0], objective, founds, best, looked, profile)
 
 
 def _ranked(
     space: Space, objective: str, founds: Sequence[Found], best: Sequence[Candidate],
-    played: Mapping[Layout, Seconds], profile: Profile,
+    looked: Looked, profile: Profile,
 ) -> Plans:  # fmt: skip
     model, cluster = space.model, space.cluster
     front = front_of([c for found in founds for c in found.front])
     price = price_of(cluster)
-    first = predict_step(model, cluster, best[0].layout, profile)
+
+    def step_of(c: Candidate) -> StepPrediction:
+        return with_size(predict_step(model, cluster, c.layout, profile), c.bucket)
+
+    first = step_of(best[0])
 
     def plan_of(place: int, c: Candidate) -> Plan:
-        step = predict_step(model, cluster, c.layout, profile)
+        step = step_of(c)
         return Plan(
-            place=place, layout=c.layout, step=step, price=price, simulated=played.get(c.layout),
+            place=place, layout=c.layout, bucket=c.bucket, step=step, price=price,
+            simulated=looked.played.get(c.layout), tuned=looked.tuned.get(c.layout),
             tie=step.duration <= first.duration * (1 + TIE),
             inside=first.interval[0] <= step.duration <= first.interval[1],
         )  # fmt: skip

@@ -31,11 +31,13 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A layout that fits, as its fastest variant; needed: bytes; duration: s of a step."""
+    """A layout that fits, as its fastest variant; needed: bytes; duration: s of a step with the
+    best buckets; bucket: their elements, where not the framework's own."""
 
     layout: Layout
     needed: float
     duration: Seconds
+    bucket: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ def search(
     candidates = [
         Candidate(
             layout=tuple(variants(layout, space))[one.variant], needed=known.needed,
-            duration=one.duration,
+            duration=one.duration, bucket=one.bucket,
         )
         for known, layout, one in timed
     ]  # fmt: skip

@@ -15,13 +15,16 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from commsim.cost.profile import Profile
+from commsim.planning import buckets
 from commsim.planning.bound import Costs
 from commsim.planning.space import Space, variants
+from commsim.planning.tuning import Tuned
+from commsim.planning.tuning import tune as tune_step
 from commsim.units import Seconds
 from commsim.workload.layout import Layout
 from commsim.workload.memory import Memory, memory
 from commsim.workload.simulated_step import simulate_step
-from commsim.workload.step import step_with
+from commsim.workload.step import predict_step, step_with
 from commsim.workload.trust import tags_of
 
 COMPONENTS = ("parameters", "gradients", "optimizer", "activations", "logits", "buffers")
@@ -37,10 +40,12 @@ class Surveyed(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """The fastest variant of a layout (its place among `variants`) and its step, s."""
+    """The fastest variant of a layout (its place among `variants`) and its step, s; bucket: the
+    elements of its buckets, where not the framework's own."""
 
     variant: int
     duration: Seconds
+    bucket: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +65,11 @@ class Question:
 
 
 @lru_cache(maxsize=4)
-def _opened(question: Question) -> tuple[Space, Costs]:
+def _opened(question: Question) -> tuple[Space, Profile, Costs]:
     space, profile = pickle.loads(question.pickled)
     sample = Layout(framework=space.framework, dtype=space.dtype)
-    return space, Costs(space.model, space.cluster, profile.values(tags_of(space.cluster, sample)))
+    values = profile.values(tags_of(space.cluster, sample))
+    return space, profile, Costs(space.model, space.cluster, values)
 
 
 def survey(question: Question, listed: Sequence[tuple[Layout, ...]]) -> list[list[Surveyed]]:
@@ -73,7 +79,7 @@ def survey(question: Question, listed: Sequence[tuple[Layout, ...]]) -> list[lis
     micro-batch x min(stages, micro-batches) does not fall. So the first that does not fit is the
     last one looked at, and its reason stands for those above.
     """
-    space, costs = _opened(question)
+    space, _, costs = _opened(question)
     found = []
     for ladder in listed:
         row: list[Surveyed] = []
@@ -96,34 +102,58 @@ def lacking(took: Memory) -> str:
 
 
 def time(question: Question, listed: Sequence[Layout]) -> list[Timed]:
-    """The fastest variant of every layout; of equal ones the first."""
-    space, costs = _opened(question)
+    """The fastest variant of every layout, with its best buckets; of equal ones the first."""
+    space, profile, costs = _opened(question)
     found = []
     for layout in listed:
         best: Timed | None = None
         for i, variant in enumerate(variants(layout, space)):
             step = step_with(
-                space.model, space.cluster, variant, costs.values, made=costs.made(variant)
+                space.model,
+                space.cluster,
+                variant,
+                costs.values,
+                profile,
+                made=costs.made(variant),
             )
-            if best is None or step.duration < best.duration:
-                best = Timed(i, step.duration)
+            size = buckets.best(step)
+            took = buckets.with_size(step, size).duration
+            if best is None or took < best.duration:
+                best = Timed(i, took, size)
         assert best is not None
         found.append(best)
     return found
 
 
 def play(question: Question, listed: Sequence[Layout]) -> list[Seconds]:
-    """The step of every layout, s, played task by task by the event engine."""
-    space, _ = _opened(question)
-    _, profile = pickle.loads(question.pickled)
-    return [
-        simulate_step(space.model, space.cluster, layout, profile).duration for layout in listed
-    ]
+    """The step of every layout, s, played task by task by the event engine; it knows the
+    frameworks' own buckets alone, so what others save is the share that the formula says."""
+    space, profile, _ = _opened(question)
+    found = []
+    for layout in listed:
+        step = predict_step(space.model, space.cluster, layout, profile)
+        share = buckets.with_size(step, buckets.best(step)).duration / step.duration
+        found.append(share * simulate_step(space.model, space.cluster, layout, profile).duration)
+    return found
+
+
+def tune(question: Question, listed: Sequence[Layout]) -> list[Tuned]:
+    """The step of every layout with its best settings of the library, and buckets."""
+    space, profile, _ = _opened(question)
+    found = []
+    for layout in listed:
+        step = predict_step(space.model, space.cluster, layout, profile)
+        found.append(tune_step(step, buckets.best(step)))
+    return found
 
 
 READ: dict[Any, Callable[[Any], Any]] = {
     survey: lambda rows: [[Surveyed(*one) for one in row] for row in rows],
     time: lambda row: [Timed(*one) for one in row],
     play: list,
+    tune: lambda row: [
+        Tuned(took, saved, tuple((name, value) for name, value in variables), bucket)
+        for took, saved, variables, bucket in row
+    ],
 }
 """From the plain lists of a file to the results of a function."""
