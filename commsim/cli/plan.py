@@ -14,11 +14,12 @@ import typer
 from commsim.cli import _arguments as a
 from commsim.cli import _plan_output as shown
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._output import chatty, print_json
 from commsim.errors import PictureError, PlanError, UnknownNameError
 from commsim.planning.comparison import compare
+from commsim.planning.emission import Emission, emitters
 from commsim.planning.emission import emit as emit_for
-from commsim.planning.emission import emitters
 from commsim.planning.engine import Engine
 from commsim.planning.plans import Plans
 from commsim.planning.plans import plan as find_plans
@@ -110,8 +111,9 @@ def plan(
         Path | None, typer.Option(help="SQLite file to keep results in and to go on from.")
     ] = None,
     profile: a.ProfilePath = None,
-    plot: a.Plot = None,
-    report: a.Report = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
+    report: Report = None,
     json: a.Json = False,
 ) -> None:
     """The best layouts of a model on a cluster; on several, which of them is best.
@@ -123,7 +125,7 @@ def plan(
     """
     if emit is not None and emit not in emitters():
         raise UnknownNameError("framework to emit for", emit, emitters())
-    drawn = pictures.Drawn(plot, report).check()
+    drawn = Drawn(plot, theme, report).check()
     machines = [read_machines(text, nodes, overrides) for text in cluster]
     subject = load_model(model)
     named = tuple(framework or (("megatron",) if emit is None else (emit,)))
@@ -157,7 +159,7 @@ def plan(
     if checkpoint or storage or mtbf or restart:
         extra["reliability"] = failures(found, checkpoint, storage, mtbf, restart)
     if emit is not None:
-        extra["emitted"] = emit_for(emit, found.best.layout, subject, found.cluster)
+        extra["emitted"] = emitted(emit, found)
     data = found.to_dict() | shown.plain(extra)
     drawn.write(lambda: pictures.planned(found, extra.get("scaling", ())), "plan", data)
     if json:
@@ -165,6 +167,18 @@ def plan(
         return
     shown.show(found)
     shown.show_extra(found, extra)
+
+
+def emitted(name: str, plans: Plans) -> Emission:
+    """The best as configuration, with its settings."""
+    best = plans.best
+    tuned = best.tuned
+    bucket = best.bucket if tuned is None else tuned.bucket
+    found = emit_for(name, best.layout, plans.model, plans.cluster, bucket)
+    if tuned is None or not tuned.variables:
+        return found
+    line = f"in the environment: {tuned.environment}"
+    return Emission(text=found.text, notes=(*found.notes, line))
 
 
 def read_machines(text: str, nodes: int | None, settings: Sequence[str] | None) -> Cluster:

@@ -22,12 +22,15 @@ class Emission:
     notes: tuple[str, ...] = ()
 
 
-Emitter = Callable[[Layout, Model, Cluster], Emission]
+Emitter = Callable[[Layout, Model, Cluster, float | None], Emission]
 
 
-def emit(name: str, layout: Layout, model: Model, cluster: Cluster) -> Emission:
+def emit(
+    name: str, layout: Layout, model: Model, cluster: Cluster, bucket: float | None = None
+) -> Emission:
     """The flags or the configuration of a layout for "megatron", "torchtitan", "deepspeed", "fsdp"
-    or "nemo". Raises PlanError for a layout that was planned for another framework.
+    or "nemo". bucket: elements of the gradients' buckets (None: the framework's own size). Raises
+    PlanError for a layout that was planned for another framework.
 
     >>> from commsim.topology.load import load_cluster
     >>> from commsim.workload.load import load_model
@@ -45,7 +48,7 @@ def emit(name: str, layout: Layout, model: Model, cluster: Cluster) -> Emission:
             f"{' or '.join(module.OF)}"
         )
     emitter: Emitter = module.emit
-    return emitter(layout, model, cluster)
+    return emitter(layout, model, cluster, bucket)
 
 
 def emitters() -> tuple[str, ...]:

@@ -161,7 +161,8 @@ def ladders(space: Space, rejected: Counter[str] | None = None) -> Iterator[tupl
 def variants(base: Layout, space: Space) -> Iterator[Layout]:
     """A layout in every rank order and with every overlap: all take the same memory."""
     orders = space.held("order", space.able.orders)
-    apart = base.pp > 1 and base.dp > 1
+    # megatron-bridge 0.3.1, training/config.py: the second order goes without cp and ep.
+    apart = base.pp > 1 and base.dp > 1 and base.cp == base.ep == 1
     for order, (reduce, gather, beside) in product(
         orders if apart else orders[:1], _switches(base, space)
     ):

@@ -73,9 +73,14 @@ class Tuned(NamedTuple):
     bucket: float | None = None
 
     @property
+    def environment(self) -> str:
+        """The variables as a shell takes them: NCCL_ALGO=allreduce:Tree."""
+        return " ".join(f"{name}={shlex.quote(value)}" for name, value in self.variables)
+
+    @property
     def text(self) -> str:
-        """As a shell takes it, and the buckets: NCCL_ALGO=allreduce:Tree, buckets of ..."""
-        parts = [" ".join(f"{name}={shlex.quote(value)}" for name, value in self.variables)]
+        """The variables, and the buckets."""
+        parts = [self.environment]
         if self.bucket is not None:
             parts.append(f"buckets of {self.bucket:,.0f} elements")
         return ", ".join(part for part in parts if part)

@@ -6,7 +6,6 @@ import ast
 import inspect
 import json
 import re
-import tomllib
 from dataclasses import replace
 from typing import Any
 
@@ -15,100 +14,22 @@ import pytest
 import commsim
 from commsim.errors import PlanError, UnknownNameError
 from commsim.planning.emission import emit, emitters
+from commsim.planning.emitters.torchtitan import layers_per_stage
 from commsim.planning.space import Space, layouts
 from commsim.workload.layout import Layout
-
-# Megatron-LM, megatron/training/arguments.py, and its README and docs.
-MEGATRON = {
-    "tensor-model-parallel-size",
-    "pipeline-model-parallel-size",
-    "context-parallel-size",
-    "expert-model-parallel-size",
-    "expert-tensor-parallel-size",
-    "micro-batch-size",
-    "global-batch-size",
-    "seq-length",
-    "bf16",
-    "fp16",
-    "fp8-format",
-    "num-virtual-stages-per-pipeline-rank",
-    "num-layers-per-virtual-pipeline-stage",
-    "sequence-parallel",
-    "use-distributed-optimizer",
-    "overlap-grad-reduce",
-    "overlap-param-gather",
-    "tp-comm-overlap",
-    "recompute-granularity",
-    "recompute-method",
-    "recompute-num-layers",
-    "use-tp-pp-dp-mapping",
-    "account-for-embedding-in-pipeline-split",
-    "account-for-loss-in-pipeline-split",
-    "pipeline-model-parallel-layout",
-}
-# megatron-core 0.16.1: ModelParallelConfig, TransformerConfig, DistributedDataParallelConfig.
-MEGATRON_CORE = {
-    "tensor_model_parallel_size",
-    "pipeline_model_parallel_size",
-    "virtual_pipeline_model_parallel_size",
-    "context_parallel_size",
-    "expert_model_parallel_size",
-    "expert_tensor_parallel_size",
-    "sequence_parallel",
-    "recompute_granularity",
-    "recompute_method",
-    "recompute_num_layers",
-    "tp_comm_overlap",
-    "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split",
-    "use_distributed_optimizer",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-}
-# NeMo 2: recipes' trainer, data module and precision plugin.
-NEMO = {
-    "trainer.num_nodes",
-    "trainer.devices",
-    "data.micro_batch_size",
-    "data.global_batch_size",
-    "data.seq_length",
-    "trainer.plugins.precision",
-    "trainer.strategy.use_tp_pp_dp_mapping",
-}
-# torchtitan 0.3.0, config/configs.py; `activation_checkpoint` and `expert_tensor...`: 0.2.
-TORCHTITAN = {
-    "training": {"local_batch_size", "global_batch_size", "seq_len", "mixed_precision_param"},
-    "parallelism": {
-        "data_parallel_replicate_degree",
-        "data_parallel_shard_degree",
-        "fsdp_reshard_after_forward",
-        "tensor_parallel_degree",
-        "context_parallel_degree",
-        "pipeline_parallel_degree",
-        "pipeline_parallel_schedule",
-        "pipeline_parallel_microbatch_size",
-        "pipeline_parallel_layers_per_stage",
-        "expert_parallel_degree",
-        "expert_tensor_parallel_degree",
-    },
-    "activation_checkpoint": {"mode"},
-    "compile": {"enable", "enable_async_tensor_parallel"},
-}
-# DeepSpeed 0.19.8: runtime/constants.py and runtime/zero/config.py.
-DEEPSPEED = {
-    "train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "gradient_accumulation_steps",
-    "bf16",
-    "fp16",
-    "zero_optimization",
-}
-ZERO = {"stage", "overlap_comm", "contiguous_gradients", "reduce_scatter"}
+from tests.planning.option_names import DEEPSPEED, MEGATRON, NEMO, TORCHTITAN, ZERO
 
 
 def names(text: str) -> set[str]:
-    """The names of flags or of key=value lines."""
+    """The names of flags, of key=value lines and of subcommands."""
     return set(re.findall(r"^(?:--)?([\w.-]+)", text.replace(" \\\n", "\n"), flags=re.M))
+
+
+def flags(text: str) -> dict[str, str]:
+    """The flags with their values; "" for those without."""
+    lines = text.replace(" \\\n", "\n").splitlines()
+    pairs = (line.removeprefix("--").partition(" ") for line in lines if line.startswith("--"))
+    return {name: value for name, _, value in pairs}
 
 
 @pytest.fixture(scope="module")
@@ -132,11 +53,10 @@ def test_megatron_and_nemo_know_every_name(
 ) -> None:
     for one in (model, experts):
         for layout in planned("megatron", one, small, dtype):
-            assert names(emit("megatron", layout, one, small).text) <= MEGATRON
-            for name in names(emit("nemo", layout, one, small).text) - NEMO:
-                where, _, field = name.rpartition(".")
-                assert where in ("trainer.strategy", "trainer.strategy.ddp", "model.config")
-                assert field in MEGATRON_CORE
+            assert names(emit("megatron", layout, one, small).text) <= MEGATRON.keys()
+            assert names(emit("nemo", layout, one, small).text) <= NEMO.keys()
+            assert names(emit("megatron", layout, one, small, 2e7).text) <= MEGATRON.keys()
+            assert names(emit("nemo", layout, one, small, 2e7).text) <= NEMO.keys()
 
 
 def test_torchtitan_knows_every_name_and_the_degrees_fill_the_gpus(
@@ -144,11 +64,14 @@ def test_torchtitan_knows_every_name_and_the_degrees_fill_the_gpus(
 ) -> None:
     for one in (model, experts):
         for layout in planned("torchtitan", one, small):
-            found = tomllib.loads(emit("torchtitan", layout, one, small).text)
-            assert found.keys() <= TORCHTITAN.keys()
-            for table, values in found.items():
-                assert values.keys() <= TORCHTITAN[table]
-            degrees = found["parallelism"]
+            text = emit("torchtitan", layout, one, small).text
+            assert names(text) <= TORCHTITAN.keys()
+            found = flags(text)
+            degrees = {
+                name.partition(".")[2]: int(value)
+                for name, value in found.items()
+                if name.endswith("_degree")
+            }
             world = 1
             for name in (
                 "data_parallel_replicate_degree", "data_parallel_shard_degree",
@@ -156,12 +79,25 @@ def test_torchtitan_knows_every_name_and_the_degrees_fill_the_gpus(
             ):  # fmt: skip
                 world *= degrees[name]
             assert world == small.n_ranks
-            training = found["training"]
             replicas = (
                 degrees["data_parallel_replicate_degree"] * degrees["data_parallel_shard_degree"]
             )
-            assert training["global_batch_size"] % (training["local_batch_size"] * replicas) == 0
-            assert found["activation_checkpoint"]["mode"] in ("none", "selective", "full")
+            local = int(found["training.local_batch_size"])
+            assert int(found["training.global_batch_size"]) % (local * replicas) == 0
+            assert text.endswith(f"activation-checkpoint:{layout.recompute}\n")
+
+
+def test_torchtitan_is_told_a_number_of_layers_only_where_it_makes_the_parts() -> None:
+    # It makes ceil((layers + 2) / layers of a stage) parts: 34 / 3 rounds to 12, no number to 16.
+    model = commsim.load_model("llama3-8b")
+    assert model.n_layers == 32
+    plain = Layout(pp=4, dp=2, global_batch=64, framework="torchtitan", zero_stage=2)
+    assert layers_per_stage(replace(plain, interleave=3), model) == 3
+    assert layers_per_stage(replace(plain, interleave=4), model) is None
+    cluster = commsim.load_cluster("dgx-h100")
+    told = emit("torchtitan", replace(plain, interleave=4), model, cluster)
+    assert "layers_per_stage" not in told.text
+    assert any("module_fqns_per_model_part" in note for note in told.notes)
 
 
 def test_deepspeed_knows_every_name_and_the_batches_multiply(
@@ -169,8 +105,8 @@ def test_deepspeed_knows_every_name_and_the_batches_multiply(
 ) -> None:
     for layout in planned("deepspeed", model, small):
         found = json.loads(emit("deepspeed", layout, model, small).text)
-        assert found.keys() <= DEEPSPEED
-        assert found["zero_optimization"].keys() <= ZERO
+        assert found.keys() <= DEEPSPEED.keys()
+        assert found["zero_optimization"].keys() <= ZERO.keys()
         # DeepSpeed refuses a configuration where this does not hold.
         assert found["train_batch_size"] == (
             found["train_micro_batch_size_per_gpu"]
@@ -225,8 +161,8 @@ def test_megatron_flags_of_a_layout_written_by_hand() -> None:
         "--seq-length",
         "8192",
         "--bf16",
-        "--num-virtual-stages-per-pipeline-rank",
-        "5",
+        "--num-layers-per-virtual-pipeline-stage",
+        "4",
         "--sequence-parallel",
         "--use-distributed-optimizer",
         "--overlap-grad-reduce",
@@ -251,6 +187,20 @@ def test_126_layers_on_16_stages_count_embedding_and_loss() -> None:
     ).text  # fmt: skip
     assert "--account-for-embedding-in-pipeline-split" in text
     assert "--account-for-loss-in-pipeline-split" in text
+
+
+def test_buckets_are_written_where_the_framework_has_them(
+    model: commsim.Model, small: commsim.Cluster
+) -> None:
+    layout = Layout(dp=8, global_batch=8)
+    assert "--ddp-bucket-size 20000000" in emit("megatron", layout, model, small, 2e7).text
+    assert (
+        "trainer.strategy.ddp.bucket_size=20000000" in emit("nemo", layout, model, small, 2e7).text
+    )
+    other = replace(layout, framework="deepspeed")
+    zero = json.loads(emit("deepspeed", other, model, small, 2e7).text)["zero_optimization"]
+    assert zero["reduce_bucket_size"] == zero["allgather_bucket_size"] == 20_000_000
+    assert "bucket" not in emit("megatron", layout, model, small).text
 
 
 def test_a_layout_of_another_framework_is_refused(

@@ -1,1 +1,1 @@
-"""One file per framework: `emit(layout, model, cluster)`; OF: whose layouts it writes."""
+"""One file per framework: `emit(layout, model, cluster, bucket)`; OF: whose layouts it writes."""

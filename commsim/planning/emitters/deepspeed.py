@@ -12,20 +12,23 @@ from commsim.workload.model import Model
 OF = ("deepspeed",)
 
 
-def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
+def emit(layout: Layout, model: Model, cluster: Cluster, bucket: float | None = None) -> Emission:
     """The configuration of deepspeed.initialize."""
+    zero: dict[str, object] = {
+        "stage": layout.zero_stage,
+        "overlap_comm": layout.overlap_grad_reduce,
+        "contiguous_gradients": True,
+        "reduce_scatter": True,
+    }
+    if bucket is not None:
+        zero |= {"reduce_bucket_size": int(bucket), "allgather_bucket_size": int(bucket)}
     config: dict[str, object] = {
         "train_batch_size": layout.global_batch,
         "train_micro_batch_size_per_gpu": layout.micro_batch,
         "gradient_accumulation_steps": layout.micro_batches,
         "bf16": {"enabled": layout.dtype in ("bfloat16", "float8")},
         "fp16": {"enabled": layout.dtype == "float16"},
-        "zero_optimization": {
-            "stage": layout.zero_stage,
-            "overlap_comm": layout.overlap_grad_reduce,
-            "contiguous_gradients": True,
-            "reduce_scatter": True,
-        },
+        "zero_optimization": zero,
     }
     notes = []
     if layout.tp * layout.pp > 1:

@@ -26,7 +26,7 @@ def shard(model: torch.nn.Module, layers: list[torch.nn.Module]) -> None:
 """
 
 
-def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
+def emit(layout: Layout, model: Model, cluster: Cluster, bucket: float | None = None) -> Emission:
     """A module that shards a model as the layout says."""
     full = layout.recompute != "none"
     shard = layout.hsdp or layout.dp

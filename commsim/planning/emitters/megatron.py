@@ -15,7 +15,7 @@ DTYPES = {
 }  # fmt: skip
 
 
-def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
+def emit(layout: Layout, model: Model, cluster: Cluster, bucket: float | None = None) -> Emission:
     """The flags, one a line, as a shell takes them."""
     flags = [
         f"--tensor-model-parallel-size {layout.tp}",
@@ -27,7 +27,12 @@ def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
         *DTYPES[layout.dtype],
     ]
     if layout.interleave > 1:
-        flags.append(f"--num-virtual-stages-per-pipeline-rank {layout.interleave}")
+        each, rest = divmod(model.n_layers, layout.model_chunks)
+        flags.append(
+            f"--num-virtual-stages-per-pipeline-rank {layout.interleave}"  # from core 0.12 on
+            if rest
+            else f"--num-layers-per-virtual-pipeline-stage {each}"
+        )
     extra, notes = split_of(layout, model)
     flags += [f"--{name.replace('_', '-')}" for name in extra]
     if any(isinstance(layer.feed, Experts) for layer, _ in model.stacks):
@@ -41,6 +46,8 @@ def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
         flags.append("--overlap-grad-reduce")
         if layout.overlap_param_gather and layout.zero_stage:
             flags.append("--overlap-param-gather")
+    if bucket is not None:
+        flags.append(f"--ddp-bucket-size {bucket:.0f}")
     if layout.tp_comm_overlap:
         flags.append("--tp-comm-overlap")
     if layout.recompute == "full":

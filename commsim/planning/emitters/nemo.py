@@ -1,4 +1,5 @@
-"""Overrides of a NeMo 2 recipe, as `nemo llm pretrain --factory RECIPE` takes them.
+"""Overrides of a NeMo 2 recipe, as `nemo llm pretrain --factory RECIPE` takes them (nemo_toolkit
+2.x; from 3.0 on it trains speech alone, and Megatron-Bridge has the rest).
 
 The names under trainer.strategy and model.config are the fields of Megatron-core's
 ModelParallelConfig and TransformerConfig; those under trainer.strategy.ddp of its
@@ -23,7 +24,7 @@ PRECISION = {
 }
 
 
-def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
+def emit(layout: Layout, model: Model, cluster: Cluster, bucket: float | None = None) -> Emission:
     """The overrides, one a line."""
     strategy = {
         "tensor_model_parallel_size": layout.tp,
@@ -37,11 +38,13 @@ def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
         strategy["expert_model_parallel_size"] = layout.ep
         strategy["expert_tensor_parallel_size"] = layout.expert_tp
     exchanged = layout.dp * layout.cp > 1
-    ddp = {
+    ddp: dict[str, object] = {
         "use_distributed_optimizer": layout.zero_stage > 0,
         "overlap_grad_reduce": layout.overlap_grad_reduce and exchanged,
         "overlap_param_gather": layout.overlap_param_gather and exchanged and layout.zero_stage > 0,
     }
+    if bucket is not None:
+        ddp["bucket_size"] = int(bucket)
     config: dict[str, object] = {}
     extra, notes = split_of(layout, model)
     config |= dict.fromkeys(extra, True)
@@ -55,6 +58,10 @@ def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
         config["recompute_granularity"] = "selective"
     if layout.tp_comm_overlap:
         config["tp_comm_overlap"] = True
+        notes += (
+            "tp_comm_overlap: the recipe's trainer wants the callback "
+            "MegatronCommOverlapCallback(tp_comm_overlap=True) too",
+        )
     said = [
         f"trainer.num_nodes={cluster.nodes}",
         f"trainer.devices={cluster.gpus_per_node}",

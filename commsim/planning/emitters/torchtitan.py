@@ -1,8 +1,9 @@
-"""A torchtitan job's TOML; the same names are flags (--parallelism.tensor_parallel_degree 8)."""
+"""Flags of torchtitan's train script, 0.3, as its ConfigManager takes them.
+
+Up to 0.2 the same names are also keys of a job's TOML; what is called otherwise there is noted.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from commsim.planning.emission import Emission
 from commsim.topology.cluster import Cluster
@@ -12,10 +13,12 @@ from commsim.workload.model import Model
 
 OF = ("torchtitan",)
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe"}
+ENDS = 2
+"""Layers that embedding and head count as (pipeline_parallel_*_stage_less_layers, 1 each)."""
 
 
-def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
-    """Tables of the job's file that the layout decides."""
+def emit(layout: Layout, model: Model, cluster: Cluster, bucket: float | None = None) -> Emission:
+    """The flags, one a line, as a shell takes them."""
     notes = []
     shard = layout.dp if layout.hsdp is None else max(1, layout.hsdp // layout.cp)
     # A pipeline cuts a local batch into micro-batches; without one, batches are accumulated.
@@ -41,38 +44,44 @@ def emit(layout: Layout, model: Model, cluster: Cluster) -> Emission:
                 "Interleaved1F1B" if interleaved else SCHEDULES[layout.schedule]
             ),
             "pipeline_parallel_microbatch_size": layout.micro_batch,
-            "pipeline_parallel_layers_per_stage": -(-(model.n_layers + 2) // layout.model_chunks),
         }
+        if layout.interleave > 2:  # 1 and 2 are what the schedules take by themselves
+            each = layers_per_stage(layout, model)
+            if each is None:
+                notes.append(
+                    f"no pipeline_parallel_layers_per_stage makes {layout.model_chunks} parts of "
+                    f"{model.n_layers} layers: write module_fqns_per_model_part"
+                )
+            else:
+                parallelism["pipeline_parallel_layers_per_stage"] = each
     if any(isinstance(layer.feed, Experts) for layer, _ in model.stacks):
         parallelism["expert_parallel_degree"] = layout.ep
         if layout.expert_tp > 1:
-            parallelism["expert_tensor_parallel_degree"] = layout.expert_tp
-            notes.append("expert_tensor_parallel_degree: torchtitan before 0.3 only")
-    compile_: dict[str, object] = {"enable": True}
-    tables: dict[str, Mapping[str, object]] = {
-        "training": training,
-        "parallelism": parallelism,
-        "activation_checkpoint": {"mode": layout.recompute},
-        "compile": compile_,
-    }
+            notes.append(
+                "experts cut by tensor parallelism: torchtitan before 0.3 only, "
+                f"--parallelism.expert_tensor_parallel_degree {layout.expert_tp}"
+            )
+    flags = [
+        *(f"--training.{name} {value}" for name, value in training.items()),
+        *(f"--parallelism.{name} {value}" for name, value in parallelism.items()),
+        "--compile.enable",
+    ]
     if layout.tp_comm_overlap:
-        compile_["enable_async_tensor_parallel"] = True
-        notes.append("enable_async_tensor_parallel: before torchtitan 0.3 under [parallelism]")
-    if layout.recompute != "none":
-        notes.append(
-            "activation_checkpoint: torchtitan 0.3 sets it in Python, FullAC.Config() or "
-            "SelectiveAC.Config()"
-        )
-    if layout.dtype == "float8":
-        notes.append("float8: add the Float8Linear converter to the model")
-    text = "\n".join(
-        f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
-        for name, table in tables.items()
+        flags.append("--compile.enable_async_tensor_parallel")
+        notes.append("before 0.3: --parallelism.enable_async_tensor_parallel")
+    flags.append(f"activation-checkpoint:{layout.recompute}")  # a subcommand: it comes last
+    notes.append(
+        f"before 0.3: --activation_checkpoint.mode {layout.recompute} for "
+        f"activation-checkpoint:{layout.recompute}"
     )
-    return Emission(text=text, notes=tuple(notes))
+    if layout.dtype == "float8":
+        notes.append("float8: add the Float8LinearConverter to the model's converters")
+    return Emission(text=" \\\n".join(flags) + "\n", notes=tuple(notes))
 
 
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+def layers_per_stage(layout: Layout, model: Model) -> int | None:
+    """The number of layers from which torchtitan makes as many parts as the layout has (it rounds
+    their quotient up); None where no number does."""
+    total, parts = model.n_layers + ENDS, layout.model_chunks
+    each = -(-total // parts)
+    return each if -(-total // each) == parts else None
