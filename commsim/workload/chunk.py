@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from commsim.workload import bucketing, compute, exchange, operations, passes
+from commsim.workload import bucketing, exchange, operations, passes
 from commsim.workload.exchange import Unit
 from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
 from commsim.workload.layouts import shares
 from commsim.workload.layouts.shares import Share
 from commsim.workload.layouts.stages import Chunk
+from commsim.workload.listed import listed
 from commsim.workload.model import Model
 from commsim.workload.operations import Matmul, Work
 from commsim.workload.passes import Pass, Setting
@@ -83,21 +84,26 @@ def _cost(
             work = listed(model, layout)
         else:
             work = operations.embedding(model, s.shape)
-        parts.append((*end(work, s), 1, before, None))
+        parts.append((*end(work, s, before), 1, before, None))
     for layer, count in within:
         share = shares.of_layer(model, layer, layout)
-        parts.append((*_layer(model, layout, s, layer), count, share, layer))
+        parts.append((*_layer(layer, s, share), count, share, layer))
     if chunk.head and model.kind != "list":
-        heads = end(operations.head(model, s.shape), s)
+        heads = end(operations.head(model, s.shape), s, after)
         if model.mtp:
-            extra = _layer(model, layout, s, model.stacks[-1][0])
+            layer = model.stacks[-1][0]
+            extra = _layer(layer, s, shares.of_layer(model, layer, layout))
             project = Matmul(s.shape.tokens, model.hidden / s.shape.tp, 2 * model.hidden)
-            joined = end(Work((project,)), s)
+            joined = end(Work((project,)), s, Share())
             for _ in range(model.mtp):
                 heads = tuple(
                     h.plus(e).plus(j).plus(p)
                     for h, e, j, p in zip(
-                        heads, extra, joined, end(operations.head(model, s.shape), s), strict=True
+                        heads,
+                        extra,
+                        joined,
+                        end(operations.head(model, s.shape), s, Share()),
+                        strict=True,
                     )
                 )  # type: ignore[assignment]
         parts.append((*heads, 1, after, None))
@@ -117,29 +123,20 @@ def _cost(
     return ChunkCost(ahead, back, total, held, chunk.embedding)
 
 
-def _layer(model: Model, layout: Layout, s: Setting, layer: Layer) -> tuple[Pass, Pass]:
+def _layer(layer: Layer, s: Setting, share: Share) -> tuple[Pass, Pass]:
     forward = passes.forward(layer, s)
-    return forward, passes.backward(layer, s, forward)
+    backward = passes.backward(layer, s, forward, share.trained)
+    return passes.together(forward, backward, s) if s.paired else (forward, backward)
 
 
-def end(work: Work, s: Setting) -> tuple[Pass, Pass]:
+def end(work: Work, s: Setting, share: Share) -> tuple[Pass, Pass]:
     """Passes of what stands before the first layer or after the last: never recomputed, never in 8
     bit."""
     plain = replace(s, narrow=False)
     back = operations.backward(work)
-    weight = sum(compute.product_seconds(p, s.device, s.values, False) for p in back.matmuls[1::2])
+    summed = passes.summing(share.trained, s)
+    weight = passes.products(tuple(p for p in back.matmuls if p.of_weight), plain)
     return (
         Pass(passes.seconds(work, plain, backward=False)),
-        Pass(passes.seconds(back, plain, backward=True), weight=weight),
+        Pass(passes.seconds(back, plain, backward=True) + summed, weight=weight + summed.traffic),
     )
-
-
-def listed(model: Model, layout: Layout) -> Work:
-    """A list's parts as one piece of work: their FLOP as square products of the GPU's tiles."""
-    batch = layout.micro_batch
-    flops = batch * sum(p.flops for p in model.parts)
-    moved = batch * sum(p.moved for p in model.parts)
-    nbytes = 4 if layout.dtype == "float32" else 2
-    side = compute.CONVOLUTION
-    count = flops / (2.0 * side**3)
-    return Work((Matmul(side, side, side, count),), (), moved * nbytes, 4.0 * len(model.parts))

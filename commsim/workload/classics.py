@@ -2,7 +2,7 @@
 
 A model becomes pieces, one a parameter tensor, each with its share of the time that one GPU takes:
 
-    share = FLOP / ceiling + bytes moved / memory bandwidth
+    share = what the roofline says (compute.py); of a transformer's, FLOP / ceiling
 
 of its part of the forward pass (backward: twice that, of frozen ones once; and once more where all
 is recomputed), so that gradients are there when they would be. The pieces go through an overlap
@@ -17,20 +17,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from commsim.collectives.collective import Collective, bus_factor
+from commsim.collectives.collective import DTYPES, Collective, bus_factor
 from commsim.libraries.library import Library
 from commsim.prediction import Prediction, predict
 from commsim.topology.cluster import Cluster
 from commsim.units import Bytes, Seconds
-from commsim.workload.compute import Device, device
+from commsim.workload.compute import Device, device, seconds
 from commsim.workload.contention import Gpu, communicating, computing
 from commsim.workload.layer import Layer
+from commsim.workload.layout import Layout
+from commsim.workload.listed import of_part
 from commsim.workload.model import Model, Tensor
 from commsim.workload.overlap import Overlap, Parameter, Piece, Step
 from commsim.workload.overlaps.ddp_buckets import DdpBuckets
 from commsim.workload.overlaps.fused import Fused
 from commsim.workload.overlaps.per_parameter import PerParameter
 from commsim.workload.streams import Spans, Task, play
+from commsim.workload.trust import shipped, tags_of
 
 SCHEDULES: Mapping[str, Overlap] = {
     "per parameter": PerParameter(),
@@ -44,7 +47,7 @@ SMS = 100  # of a GPU whose data sheet does not say
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """A piece before its time is known: s of its forward at the device's full rates."""
+    """A piece before its time is known: s of its forward by the roofline."""
 
     name: str
     tensors: tuple[Tensor, ...]
@@ -67,10 +70,12 @@ def step_of(
 ) -> Step:
     """The step of one rank on a batch of `batch` samples.
 
-    one_gpu: s that one GPU alone takes for it, as measured (None: at the device's full rates, which
-    no real step reaches). dtype: of the gradients. recompute: activations are computed again.
+    one_gpu: s that one GPU alone takes for it, as measured (None: the roofline's; of a transformer
+    at the device's full rates, which no real step reaches). dtype: of the gradients. recompute:
+    activations are computed again.
     """
-    shares = list(_shares(model, device(cluster.gpu), batch, seq_len))
+    values = shipped().values(tags_of(cluster, Layout(framework="ddp", dtype="float16")))
+    shares = list(_shares(model, device(cluster.gpu), values, batch, seq_len))
     backwards = [share.backward + recompute for share in shares]
     factor = 1.0
     if one_gpu is not None:
@@ -159,11 +164,14 @@ def compare(step: Step, group: Group, schedules: Mapping[str, Overlap] = SCHEDUL
     return Comparison(alone=alone, spans=spans)
 
 
-def _shares(model: Model, d: Device, batch: int, seq_len: int) -> Iterator[_Share]:
+def _shares(
+    model: Model, d: Device, values: Mapping[str, float], batch: int, seq_len: int
+) -> Iterator[_Share]:
     if model.kind == "list":
         for part in model.parts:
-            seconds = part.flops / d.ceiling + 2 * part.moved / d.memory  # in 16 bit
-            yield _Share(part.name, part.tensors, batch * seconds)
+            work = of_part(part, batch, DTYPES["float16"])
+            spent = seconds(work, d, values, narrow=False, fused=False, backward=False)
+            yield _Share(part.name, part.tensors, spent.total)
         return
     tensors = list(model.tensors())
     named = {f"layers.{i}": layer for i, layer in enumerate(model.layers)}

@@ -9,7 +9,7 @@ other kinds that happen to run then; spines that sisters share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from commsim.collectives.collective import Collective
@@ -56,6 +56,27 @@ class Messages:
         return _of(
             self.cluster, layout.order, layout.tp, layout.cp, layout.dp, layout.pp, layout.ep,
             layout.expert_tp, layout.hsdp, layout.placement, operation, kind, int(nbytes),
+        )  # fmt: skip
+
+    def dispatch(self, nbytes: float, copies: int) -> Message:
+        """The all_to_all of tokens to `copies` experts each, nbytes in all, where one copy goes to
+        each machine and is handed on there.
+
+        With experts drawn evenly a token meets d (1 - (1 - 1/d)^copies) of d machines. Handing on
+        takes every copy over the machine's own links, at the same time (DeepEP's normal kernels,
+        github.com/deepseek-ai/DeepEP). Ignored: routers that limit the machines of a token.
+        """
+        ranks = groups(self.layout).ranks("ep")
+        machines = place(self.cluster, ranks).domains
+        if machines == 1:
+            return self.of("all_to_all", "ep", nbytes)
+        met = machines * (1 - (1 - 1 / machines) ** copies)
+        across = self.of("all_to_all", "ep", nbytes * met / copies)
+        handed = nbytes / _scale_up(self.cluster)
+        duration = max(across.duration, handed)
+        return replace(
+            across, duration=duration, nics=across.nics * across.duration / duration,
+            scale_up=handed / duration,
         )  # fmt: skip
 
     def hop(self, nbytes: float) -> Message:

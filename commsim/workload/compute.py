@@ -1,6 +1,6 @@
 """How long a GPU takes for work: a roofline whose roof was measured.
 
-    products   = sum of 2 m n k (1 + ramp / k) uneven^wave / (ceiling x matmul)
+    products   = sum of 2 m n k (1 + s ramp / k) uneven^wave / (ceiling x matmul)
     attention  = flops x seen / (ceiling x flash)                  fused kernels
                | flops / (ceiling x unfused) + maps x passes / memory     scores written to memory
     traffic    = bytes moved / (memory bandwidth x stream)
@@ -14,10 +14,10 @@
 ceiling: the best matrix product measured on the part, or TYPICAL of its data sheet's rate; below
 the power that the ceiling was measured at it falls with the cube root of the power limit (dynamic
 power goes with frequency times voltage squared, and voltage with frequency). uneven: work of whole
-waves of whole tiles (TILE x TILE a block, a block an SM) over the work asked for. Tensor cores read
-16 bytes at a time: products of rows that are no multiple of that reach `unaligned` of their rate
-(NVIDIA, "Matrix Multiplication Background", section 4). Ignored: clocks that drift, caches, tile
-shapes.
+waves of whole tiles (TILE x TILE a block, a block an SM) over the work asked for; inner sums are
+cut in s parts where that fills the SMs better (split-K). Tensor cores read 16 bytes at a time:
+products of rows that are no multiple of that reach `unaligned` of their rate (NVIDIA, "Matrix
+Multiplication Background", section 4). Ignored: clocks that drift, caches, tile shapes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ TILE = 128
 """Rows and columns of a thread block's tile, as cuBLAS's usual kernels."""
 RATED_POWER = {80: 400.0, 90: 700.0, 100: 1000.0}
 """W at which a generation's SXM part, whose ceiling was measured, runs."""
-CONVOLUTION = 512
-"""Side of the square products that stand for convolutions: whole tiles, short inner sums."""
 MAP_PASSES = (7.0, 9.0)
 """How often unfused attention reads or writes its maps, forward and backward: scores, scale and
 mask, softmax (read and write), dropout (read and write), product."""
@@ -139,17 +137,28 @@ def product_seconds(p: Matmul, d: Device, v: Mapping[str, float], narrow: bool) 
     """One (grouped) matrix product, s."""
     narrow = narrow and p.narrow
     rate = d.ceiling8 * v["matmul8"] if narrow else d.ceiling * v["matmul"]
-    tiles = math.ceil(p.m / TILE) * math.ceil(p.n / TILE) * p.count
-    whole = math.ceil(tiles / d.sms) * d.sms * TILE * TILE
-    uneven: float = (whole / (p.m * p.n * p.count)) ** v["wave"]
     if p.k % 8 or p.n % 8:
         rate *= v["unaligned"]
     if p.grouped:
         rate *= v["grouped"]
-    ramp = 1 + v["ramp"] * (2 if narrow else 1) / p.k
-    compute = p.flops * ramp * uneven / rate
-    bytes_ = (p.m * p.k + p.k * p.n) * (1 if narrow else 2) + 2 * p.m * p.n
-    return max(compute, p.count * bytes_ / (d.memory * v["stream"]))
+    ramp = v["ramp"] * (2 if narrow else 1) / p.k
+    bytes_ = 2 * p.elements or (p.m * p.k + p.k * p.n) * (1 if narrow else 2) + 2 * p.m * p.n
+    return max(
+        p.flops * _loss(p, d.sms, ramp, v["wave"]) / rate,
+        p.count * bytes_ / (d.memory * v["stream"]),
+    )
+
+
+def _loss(p: Matmul, sms: int, ramp: float, wave: float) -> float:
+    """How many times as long a product takes for its begin and end and its uneven waves."""
+    tiles = math.ceil(p.m / TILE) * math.ceil(p.n / TILE) * p.count
+    asked = p.m * p.n * p.count / TILE**2
+    losses = []
+    for parts in {1, max(1, int(sms // tiles))}:
+        whole = math.ceil(tiles * parts / sms) * sms / parts
+        uneven: float = (whole / asked) ** wave
+        losses.append((1 + ramp * parts) * uneven)
+    return min(losses)
 
 
 def core_seconds(
@@ -174,8 +183,10 @@ def seconds(
     products = sum(product_seconds(p, d, v, narrow) for p in work.matmuls)
     attention = sum(core_seconds(c, d, v, fused, backward) for c in work.cores)
     moved = work.moved
-    if narrow:  # each input of a product is cast, and transposed for the backward pass
-        moved += v["cast"] * sum((p.m * p.k) * 2 for p in work.matmuls if p.narrow)
+    if narrow:  # inputs forward and output gradients backward, each once for its two products
+        moved += v["cast"] * sum(
+            p.m * p.k * p.count for p in work.matmuls if p.narrow and not p.of_weight
+        )
     traffic = moved / (d.memory * v["stream"])
     launches = work.launches + (0 if fused else 5 * len(work.cores))
     busy = products + attention + traffic + launches * v["gap"]

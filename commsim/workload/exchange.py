@@ -170,8 +170,9 @@ def after(
     done = 0.0
     for end, back, layers, e in finals:
         pieces = min(layers, e.reduced_in)
-        slowed = s.values["slowed"] * min(e.gradients, back.total)
-        begin = max(done, end - back.total * (1 - 1 / pieces))
+        beside = 1 - 1 / pieces
+        slowed = s.values["slowed"] * beside * min(e.gradients, back.total)
+        begin = max(done, end - back.total * beside)
         done = max(begin + e.gradients, end + slowed + e.gradients / pieces)
     return done
 
@@ -189,12 +190,13 @@ def before(
     late = there = 0.0
     for begin, ahead, layers, e in firsts:
         pieces = min(layers, e.gathered_in)
-        slowed = s.values["slowed"] * min(e.parameters, ahead.total)
+        beside = 1 - 1 / pieces
+        slowed = s.values["slowed"] * beside * min(e.parameters, ahead.total)
         there += e.parameters
         begin += late
         late += max(
             slowed,
-            there - e.parameters * (1 - 1 / pieces) - begin,
-            there - begin - ahead.total * (1 - 1 / pieces),
+            there - e.parameters * beside - begin,
+            there - begin - ahead.total * beside,
         )
     return late

@@ -19,8 +19,13 @@ from commsim.workload.model import Attention, Experts, FeedForward, Layer, Model
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """`count` products of (m x k) by (k x n). narrow: may run in 8 bit if the layout does; grouped:
-    in one kernel of an expert each."""
+    """`count` products of (m x k) by (k x n).
+
+    narrow: may run in 8 bit if the layout does. grouped: in one kernel of an expert each.
+    of_weight: makes a weight's gradient, of operands that other products read before it. given: its
+    input is data, whose gradient nobody wants. taps: inner sums of a convolution for each channel.
+    elements: what it reads and writes (0: operands and result once).
+    """
 
     m: float
     n: float
@@ -28,6 +33,10 @@ class Matmul:
     count: float = 1
     narrow: bool = True
     grouped: bool = False
+    of_weight: bool = False
+    given: bool = False
+    taps: int = 1
+    elements: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -195,9 +204,10 @@ def backward(work: Work, frozen: bool = False) -> Work:
     reads input and gradient and writes one: 5 for 3)."""
     products = []
     for p in work.matmuls:
-        products.append(replace(p, n=p.k, k=p.n))
+        if not p.given:
+            products.append(replace(p, n=p.k / p.taps, k=p.n * p.taps))
         if not frozen:
-            products.append(replace(p, m=p.k, k=p.m))
+            products.append(replace(p, m=p.k, k=p.m, of_weight=True))
     return Work(tuple(products), work.cores, 1.6 * work.moved, 1.8 * work.launches)
 
 

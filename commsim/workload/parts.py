@@ -12,7 +12,7 @@ class Part:
     """One step of a forward pass, for one sample.
 
     flops: of the forward pass, a multiply-add counting 2. activations: elements kept for backward.
-    moved: elements that the forward pass reads and writes.
+    moved: elements that the forward pass reads and writes besides parameters.
     """
 
     name: str

@@ -5,12 +5,14 @@ A message is hidden by the products that the framework runs beside it:
     tensor parallel, forward    all_reduce, or all_gather and reduce_scatter: exposed
     backward                    all_gather of the output's gradient: exposed; of the input: beside
                                 dgrad; the reduction of the input's gradient: beside wgrad
-                                (Korthikanti et al., arXiv:2205.05198, section 4.2.2)
+                                (Korthikanti et al., arXiv:2205.05198, section 4.2.2); without
+                                that, as under DTensor: exposed
     tp_comm_overlap             every message cut into tp pieces beside its product (Transformer
                                 Engine's user buffers): the first piece shows, and what outlasts it
     context parallel            a ring of keys and values, each step beside its part of attention
                                 (Liu et al., arXiv:2310.01889)
     experts                     all_to_all there and back: exposed
+    experts with dualpipe       beside the compute of the forward and the backward that run as one
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class Pass:
 class Setting:
     """What all passes of a step share. values: the profile's constants for this device and
     framework; narrow: products in 8 bit; split: the weights' gradients come later, and nothing runs
-    beside the reduction of the input's."""
+    beside the reduction of the input's; paired: forwards run with backwards."""
 
     shape: Shape
     device: Device
@@ -86,6 +88,7 @@ class Setting:
     tp_overlap: bool
     frozen: bool = False
     split: bool = False
+    paired: bool = False
 
 
 def forward(layer: Layer, s: Setting) -> Pass:
@@ -95,15 +98,17 @@ def forward(layer: Layer, s: Setting) -> Pass:
     return Pass(seconds(work, s, backward=False), sent)
 
 
-def backward(layer: Layer, s: Setting, ahead: Pass) -> Pass:
-    """One layer, backward, with what it computes anew of its forward pass `ahead`."""
+def backward(layer: Layer, s: Setting, ahead: Pass, trained: float = 0.0) -> Pass:
+    """One layer, backward, with what it computes anew of its forward pass `ahead`, and the sums of
+    the gradients of `trained` parameters."""
     work = operations.forward(layer, s.hidden, s.shape)
     back = operations.backward(work, s.frozen)
     sent = (*_tensor_backward(layer, work, s), *_experts(layer, s), *_context(work, s, True))
-    weight = 0.0
+    summed = summing(trained, s)
+    weight = summed.traffic
     if not s.frozen:
-        weight = products(back.matmuls[1::2], s)
-    found = Pass(seconds(back, s, backward=True), sent, weight)
+        weight += products(tuple(p for p in back.matmuls if p.of_weight), s)
+    found = Pass(seconds(back, s, backward=True) + summed, sent, weight)
     if s.recompute == "full":
         return found.plus(ahead)
     if s.recompute == "selective":
@@ -116,6 +121,12 @@ def seconds(work: Work, s: Setting, backward: bool) -> Spent:
     return compute.seconds(
         work, s.device, s.values, s.narrow, s.framework.fused_attention, backward
     )
+
+
+def summing(trained: float, s: Setting) -> Spent:
+    """What adding up the gradients of so many parameters takes in one micro-batch, s."""
+    nbytes = trained * s.framework.summing_bytes
+    return Spent(traffic=nbytes / (s.device.memory * s.values["stream"]))
 
 
 def selective(spent: Spent, s: Setting) -> Spent:
@@ -156,52 +167,100 @@ def _in_pieces(message: Seconds, work: Seconds, s: Setting) -> Seconds:
     return message / pieces + beside(message * (1 - 1 / pieces), work, s)
 
 
+def tensor_message(operation: str, s: Setting) -> Message:
+    """What tensor parallelism sends of one micro-batch's hidden state. Inputs and gradients of
+    products in 8 bit are gathered in 8 bit (Transformer Engine 2.20.2, module/layernorm_linear.py;
+    torchao 0.18, float8/float8_tensor_parallel.py); sums stay in 16."""
+    width = 1 if s.narrow and operation == "all_gather" else s.shape.bytes
+    return s.messages.of(operation, "tp", s.shape.tokens * s.hidden * width)
+
+
 def _tensor_forward(layer: Layer, work: Work, s: Setting) -> Iterator[Sent]:
     if s.shape.tp == 1:
         return
-    nbytes = s.shape.tokens * s.hidden * s.shape.bytes
     for first, last in halves(layer, work, s):
         if not s.shape.sequence_parallel:
-            m = s.messages.of("all_reduce", "tp", nbytes)
+            m = tensor_message("all_reduce", s)
             yield Sent("tp", m, m.duration)
             continue
         for operation, near in (("all_gather", first), ("reduce_scatter", last)):
-            m = s.messages.of(operation, "tp", nbytes)
+            m = tensor_message(operation, s)
             yield Sent("tp", m, _in_pieces(m.duration, near, s) if s.tp_overlap else m.duration)
 
 
 def _tensor_backward(layer: Layer, work: Work, s: Setting) -> Iterator[Sent]:
     if s.shape.tp == 1:
         return
-    nbytes = s.shape.tokens * s.hidden * s.shape.bytes
     weights = not (s.frozen or s.split)
     for first, last in halves(layer, work, s):
         if not s.shape.sequence_parallel:
-            m = s.messages.of("all_reduce", "tp", nbytes)
+            m = tensor_message("all_reduce", s)
             hidden = s.framework.async_dgrad and weights
             yield Sent("tp", m, beside(m.duration, first, s) if hidden else m.duration)
             continue
-        gather = s.messages.of("all_gather", "tp", nbytes)
-        scatter = s.messages.of("reduce_scatter", "tp", nbytes)
+        gather = tensor_message("all_gather", s)
+        scatter = tensor_message("reduce_scatter", s)
         shown = _in_pieces(gather.duration, last, s) if s.tp_overlap else gather.duration
         yield Sent("tp", gather, shown)
+        if not s.framework.regathers:
+            shown = _in_pieces(scatter.duration, first, s) if s.tp_overlap else scatter.duration
+            yield Sent("tp", scatter, shown)
+            continue
         if not s.frozen:  # the input again, for the weight's gradient
             yield Sent("tp", gather, beside(gather.duration, first, s))
         yield Sent("tp", scatter, beside(scatter.duration, first if weights else 0.0, s))
 
 
+def expert_messages(feed: Experts, s: Setting) -> tuple[Message | None, tuple[Message, ...]]:
+    """What goes to the experts' ranks and, as much, comes back; what the ranks that share an expert
+    gather and reduce."""
+    shape = s.shape
+    nbytes = shape.tokens / shape.tp * feed.per_token * s.hidden * shape.bytes
+    sent: Message | None = None
+    shared: tuple[Message, ...] = ()
+    if shape.ep > 1:
+        if s.framework.one_copy:
+            sent = s.messages.dispatch(nbytes, feed.per_token)
+        else:
+            sent = s.messages.of("all_to_all", "ep", nbytes)
+    if shape.etp > 1:
+        shared = tuple(
+            s.messages.of(operation, "etp", nbytes * shape.etp)
+            for operation in ("all_gather", "reduce_scatter")
+        )
+    return sent, shared
+
+
 def _experts(layer: Layer, s: Setting) -> Iterator[Sent]:
     if not isinstance(layer.feed, Experts):
         return
-    shape = s.shape
-    nbytes = shape.tokens / shape.tp * layer.feed.per_token * s.hidden * shape.bytes
-    if shape.ep > 1:
-        m = s.messages.of("all_to_all", "ep", nbytes)
-        yield Sent("ep", m, m.duration, 2)
-    if shape.etp > 1:
-        for operation in ("all_gather", "reduce_scatter"):
-            m = s.messages.of(operation, "etp", nbytes * shape.etp)
-            yield Sent("tp", m, m.duration)
+    sent, shared = expert_messages(layer.feed, s)
+    if sent is not None:
+        yield Sent("ep", sent, sent.duration, 2)
+    for m in shared:
+        yield Sent("tp", m, m.duration)
+
+
+def together(ahead: Pass, back: Pass, s: Setting) -> tuple[Pass, Pass]:
+    """A forward and a backward that run as one, tokens on their way to and from experts beside the
+    compute of both.
+
+    As if kernels were placed by hand to hide all that can be (DeepSeek-AI, arXiv:2412.19437,
+    section 3.2.1); played (tasks/works.py), which takes tasks in turns, a third more may show.
+    """
+    work = ahead.spent.total + back.spent.total
+    messages = sum(m.exposed * m.count for m in (*ahead.sent, *back.sent) if m.kind == "ep")
+    if not messages:
+        return ahead, back
+    share = beside(messages, work, s) / messages
+
+    def shown(found: Pass) -> Pass:
+        sent = tuple(
+            replace(m, exposed=m.exposed * share) if m.kind == "ep" else m for m in found.sent
+        )
+        return replace(found, sent=sent)
+
+    return shown(ahead), shown(back)
 
 
 def _context(work: Work, s: Setting, backward: bool) -> Iterator[Sent]:

@@ -153,6 +153,9 @@ def outline(
     same time each period, they do so for ever, since every time is a maximum of sums of times
     before (a max-plus linear system: Baccelli et al., "Synchronization and Linearity", 1992). So a
     few periods are played and the rest is multiplied; where they do not settle, all is played.
+
+    >>> outline("1f1b", 4, 100_000, 1, forward=1.0, backward=2.0).duration  # (100,000 + 3) * 3
+    300009.0
     """
     found = pipeline(schedule)
     shown = _enough(found, stages, micro_batches, chunks)
@@ -175,27 +178,6 @@ def outline(
         )
 
 
-def duration(
-    schedule: str | Pipeline,
-    stages: int,
-    micro_batches: int,
-    chunks: int,
-    forward: ArrayLike,
-    backward: ArrayLike,
-    weight: ArrayLike | None = None,
-    hop: ArrayLike = 0.0,
-    overlap: bool = True,
-) -> Seconds:
-    """s of the pipeline: `play(order(...)).duration`, fast for any number of micro-batches.
-
-    >>> duration("1f1b", 4, 100_000, 1, forward=1.0, backward=2.0)  # (100,000 + 3) * (1 + 2)
-    300009.0
-    """
-    return outline(
-        schedule, stages, micro_batches, chunks, forward, backward, weight, hop, overlap
-    ).duration
-
-
 def in_flight(
     schedule: str | Pipeline, stages: int, micro_batches: int, chunks: int = 1
 ) -> tuple[int, ...]:
@@ -215,6 +197,8 @@ def _enough(found: Pipeline, stages: int, micro_batches: int, chunks: int) -> in
     start, so many to compare, one period more, so many to end; and the rest that makes no period.
     """
     period, periods = found.period(stages), 3 * _depth(chunks) + 1
+    if chunks > 1 and micro_batches % stages and micro_batches < stages**2:
+        return micro_batches  # groups may be larger than one of the period
     if not period or micro_batches < (periods + 1) * period:
         return micro_batches
     return micro_batches % period + periods * period

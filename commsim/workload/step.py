@@ -236,6 +236,7 @@ def setting(model: Model, cluster: Cluster, layout: Layout, values: Mapping[str,
         narrow=layout.dtype == "float8", recompute=layout.recompute,
         tp_overlap=layout.tp_comm_overlap, frozen=model.lora is not None,
         split=layout.pp > 1 and pipeline(layout.schedule).splits,
+        paired=layout.pp > 1 and pipeline(layout.schedule).route == "both",
     )  # fmt: skip
 
 

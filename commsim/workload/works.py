@@ -88,8 +88,8 @@ def turns(
 
     Groups of as many micro-batches as there are stages (Narayanan et al., "Efficient Large-Scale
     Language Model Training on GPU Clusters Using Megatron-LM", SC'21, section 2.2,
-    doi:10.1145/3458817.3476209); the first one takes what is left over as well, where Megatron and
-    torch refuse.
+    doi:10.1145/3458817.3476209); what is left over goes to all groups alike, as torch has it, or
+    where that cannot be, and Megatron and torch refuse, to the first.
     """
     first = 0
     for size in groups(stages, micro_batches):
@@ -102,6 +102,8 @@ def turns(
 def groups(stages: int, micro_batches: int) -> list[int]:
     """Sizes of the groups, in order."""
     count = max(1, micro_batches // stages)
+    if micro_batches % count == 0:
+        return [micro_batches // count] * count
     return [micro_batches - stages * (count - 1)] + [stages] * (count - 1)
 
 

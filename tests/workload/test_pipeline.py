@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from commsim.errors import ScheduleError, UnknownNameError
 from commsim.workload.pipeline import (
     PipelineTimes,
-    duration,
     in_flight,
     order,
     outline,
@@ -141,7 +140,7 @@ def test_the_slowest_stage_sets_the_pace() -> None:
     # Stage 2 begins at 2, does F0 and F1 until 5, waits for the gradient of stage 3 (there at
     # 2 + 1.5 + 1 + 2 = 6.5), and never again; two backwards of 2 follow its 50 turns of 5.
     f, b = np.array([1.0, 1.0, 1.5, 1.0]), np.array([2.0, 2.0, 3.5, 2.0])
-    assert duration("1f1b", 4, 50, 1, f, b) == 2 + 50 * 5.0 + 1.5 + 2 + 2
+    assert outline("1f1b", 4, 50, 1, f, b).duration == 2 + 50 * 5.0 + 1.5 + 2 + 2
 
 
 def test_a_table_of_ones_own() -> None:
@@ -149,7 +148,7 @@ def test_a_table_of_ones_own() -> None:
         order=tuple((Work("F", 0, 0), Work("B", 0, 0), Work("W", 0, 0)) for _ in range(2))
     )
     # Stage 0 waits for the input's gradient of stage 1 alone: F F B B W.
-    assert duration(table, 2, 1, 1, 1.0, 1.0, 5.0) == 1 + 1 + 1 + 1 + 5
+    assert outline(table, 2, 1, 1, 1.0, 1.0, 5.0).duration == 1 + 1 + 1 + 1 + 5
 
 
 # ---- laws ----
@@ -245,7 +244,7 @@ def test_more_micro_batches_are_never_faster(case: dict[str, Any]) -> None:
     else:
         more = 2
     longer = case | {"micro_batches": case["micro_batches"] + more}
-    assert duration(**case) <= duration(**longer) * (1 + 1e-12)
+    assert outline(**case).duration <= outline(**longer).duration * (1 + 1e-12)
 
 
 @settings(max_examples=100, deadline=None)
@@ -264,7 +263,7 @@ def test_the_fast_route_waits_until_the_pace_has_settled() -> None:
     # A stage that is slower by a hair takes long to be felt behind slow transfers.
     forward = np.array([1.0, 1.0, 1.0, 1.004])
     args = ("1f1b", 4, 1000, 1, forward, 2.0, None, 0.01)
-    assert duration(*args) == pytest.approx(
+    assert outline(*args).duration == pytest.approx(
         play(order("1f1b", 4, 1000), forward, 2.0, hop=0.01).duration, rel=1e-12
     )
 
@@ -311,10 +310,10 @@ def test_what_cannot_be_asked_for() -> None:
     with pytest.raises(ScheduleError, match="even number of stages"):
         order("dualpipe", 3, 8, 2)
     with pytest.raises(ScheduleError, match="weight: expected s"):
-        duration("zero_bubble", 4, 8, 1, 1.0, 1.0)
+        outline("zero_bubble", 4, 8, 1, 1.0, 1.0)
     with pytest.raises(ScheduleError, match="forward: expected one time, one for each of 4 stages"):
-        duration("1f1b", 4, 8, 1, [1.0, 2.0], 1.0)
+        outline("1f1b", 4, 8, 1, [1.0, 2.0], 1.0)
     with pytest.raises(ScheduleError, match="0 s or more"):
-        duration("1f1b", 4, 8, 1, -1.0, 1.0)
+        outline("1f1b", 4, 8, 1, -1.0, 1.0)
     with pytest.raises(ScheduleError, match="expected 2 stages, one a line, got 3"):
         order(Table(order=((), ())), 3, 1)

@@ -51,7 +51,7 @@ class _Network:
                 tensors=(weight, *shift),
                 flops=2.0 * after * self.channels * kernel**2,
                 activations=0 if shared else before,
-                moved=before + after + weight.numel,
+                moved=before + after,
             )
         )
         self.channels, self.side = channels, side
@@ -100,7 +100,7 @@ class _Network:
                 tensors=tensors,
                 flops=2.0 * inputs * outputs,
                 activations=inputs,
-                moved=inputs + outputs + tensors[0].numel,
+                moved=inputs + outputs,
             )
         )
         self.channels, self.side = outputs, 1
@@ -109,7 +109,8 @@ class _Network:
 def read_parts(config: Mapping[str, Any], where: str = "model", name: str = "") -> Model:
     """The model of a ResNet's or a VGG's keys, or of `parts`: a list of tables, each with `name`,
     `shapes` (of its parameters), `flops` (forward, one sample, a multiply-add counting 2),
-    `activations` (elements kept for backward) and `moved` (elements read and written by forward).
+    `activations` (elements kept for backward) and `moved` (elements read and written by forward,
+    parameters apart).
 
     Raises ModelError, a line for each problem.
     """

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from commsim.workload import pipeline
 from commsim.workload.footprint.keeping import keeping
+from commsim.workload.frameworks import framework
 from commsim.workload.layer import Attention, Experts, FeedForward, Layer
 from commsim.workload.layout import Layout
 
@@ -47,7 +48,7 @@ def of_layer(layer: Layer, hidden: int, layout: Layout) -> LayerActivations:
         tp=layout.tp,
         sp=sp,
         operand=1.0 if narrow else 2.0,
-        keys=layout.seq_len if unfused(layout) else 0,
+        keys=0 if framework(layout).fused_attention else layout.seq_len,
     )
     parts = _layer(layer, cut, layout)
     inputs = 2.0 * cut.width
@@ -63,16 +64,6 @@ def of_layer(layer: Layer, hidden: int, layout: Layout) -> LayerActivations:
     return LayerActivations(
         kept=kept * scale, whole=whole * scale, gradients=parts.gradients * scale
     )
-
-
-def unfused(layout: Layout) -> bool:
-    """Are the attention's scores written to memory, and dropout masks with them?
-
-    So in float16 and in Megatron-DeepSpeed, the code of the years before FlashAttention (Dao et
-    al. 2022, arXiv:2205.14135).
-    """
-    megatron_deepspeed = layout.framework == "deepspeed" and layout.tp * layout.pp > 1
-    return layout.dtype == "float16" or megatron_deepspeed
 
 
 def in_flight(layout: Layout, stage: int, buffered: int = 0) -> int:

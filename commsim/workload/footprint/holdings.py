@@ -143,7 +143,9 @@ class Run:
             share = share.plus(held, count)
             unit = max(unit, held.total)
             stored += acts.kept * count
-            redone = acts.whole if layout.recompute == "full" else 0.0
+            redone = acts.whole - (acts.kept if layout.recompute == "selective" else 0.0)
+            if layout.recompute == "none":
+                redone = 0.0
             working = max(working, redone + acts.gradients)
         width = 4.0 if layout.dtype == "float32" else 2.0
         hidden = width * layout.micro_batch * layout.seq_len / layout.cp * model.hidden

@@ -86,9 +86,10 @@ def _pipeline(layout: Layout) -> Iterator[str]:
     pp, chunks = layout.pp, layout.interleave
     if chunks > 1 and pp == 1:
         yield f"layout.interleave: expected 1 without pipeline stages (pp=1), got {chunks}"
-    elif chunks > 1 and schedule_name(layout) != "gpipe" and layout.micro_batches % pp:
+    elif chunks > 1 and schedule_name(layout) != "gpipe" and layout.micro_batches % rounds(layout):
         yield (
-            f"layout.interleave: interleaved stages expect micro-batches in multiples of pp={pp}, "
+            f"layout.interleave: interleaved stages expect micro-batches in multiples of "
+            f"{rounds(layout)} for pp={pp}, "
             f"got global_batch / (dp x micro_batch) = {layout.micro_batches}"
         )
     odd = pp % 2 or layout.micro_batches % 2 or layout.micro_batches < 2 * pp
@@ -102,6 +103,18 @@ def _pipeline(layout: Layout) -> Iterator[str]:
             "layout.zero_stage: DeepSpeed's pipeline works with ZeRO stages 0 and 1, "
             f"got {layout.zero_stage} with pp={pp}"
         )
+
+
+def rounds(layout: Layout) -> int:
+    """What the micro-batches of interleaved stages come in multiples of.
+
+    Megatron wants groups of pp (megatron-core 0.16.1, pipeline_parallel/schedules.py, unless
+    microbatch_group_size_per_vp_stage is set), DeepSpeed does not interleave. torch cuts them into
+    as many equal rounds as there are whole groups (torch 2.13, ScheduleInterleaved1F1B).
+    """
+    if layout.framework in ("torchtitan", "fsdp"):
+        return max(1, layout.micro_batches // layout.pp)
+    return layout.pp
 
 
 def _sharding(layout: Layout) -> Iterator[str]:

@@ -29,6 +29,11 @@ class Share:
         """All elements."""
         return self.dense + self.expert
 
+    @property
+    def trained(self) -> float:
+        """All elements that are not frozen."""
+        return self.trained_dense + self.trained_expert
+
     def plus(self, other: Share, times: int = 1) -> Share:
         """This and `times` the other."""
         return Share(

@@ -29,6 +29,7 @@ from commsim.workload.layout import Layout
 from commsim.workload.layouts import shares
 from commsim.workload.layouts.shares import Share
 from commsim.workload.layouts.stages import Chunk
+from commsim.workload.listed import listed
 from commsim.workload.model import Model
 from commsim.workload.operations import Matmul, Work
 from commsim.workload.passes import Setting
@@ -70,7 +71,7 @@ def units(model: Model, layout: Layout, s: Setting, part: Chunk) -> tuple[Unit, 
     found: list[Unit] = []
     if part.embedding:
         if model.kind == "list":
-            work = chunk.listed(model, layout)
+            work = listed(model, layout)
         else:
             work = operations.embedding(model, s.shape)
         found.append(_end("embedding", work, s, before))
@@ -86,7 +87,7 @@ def units(model: Model, layout: Layout, s: Setting, part: Chunk) -> tuple[Unit, 
 
 
 def _end(name: str, work: Work, s: Setting, share: Share) -> Unit:
-    ahead, back = chunk.end(work, s)
+    ahead, back = chunk.end(work, s, share)
     total, weight = back.spent.total, back.weight
     return Unit(
         name, (Beat(ahead.spent.total),), (Beat(total),), (Beat(total - weight),), weight, share
@@ -112,7 +113,7 @@ def _with_more_tokens(model: Model, layout: Layout, s: Setting, head: Unit) -> U
 
 def _layer(layer: Layer, s: Setting, share: Share) -> tuple[Beats, Beats, Beats, Seconds, Share]:
     ahead = passes.forward(layer, s)
-    back = passes.backward(layer, s, ahead)
+    back = passes.backward(layer, s, ahead, share.trained)
     forward = _forward(layer, s)
     again = forward if s.recompute == "full" else ()
     total = back.spent.total - (ahead.spent.total if again else 0.0)
@@ -197,16 +198,21 @@ def _backward_half(
         tensor("all_gather", piece), tensor("all_gather", 1 - piece, last),
         Beat(weights * last), *inner,
     ]  # fmt: skip
+    if not s.framework.regathers:
+        if s.tp_overlap:
+            scatter = [tensor("reduce_scatter", 1 - piece, first), tensor("reduce_scatter", piece)]
+        else:
+            scatter = [Beat(first), tensor("reduce_scatter")]
+        return [*found, *scatter, Beat(beside)]
     if s.frozen:
         return [*found, Beat(first), tensor("reduce_scatter")]
     return [*found, tensor("all_gather", 1.0, first), tensor("reduce_scatter", 1.0, beside)]
 
 
 def _tensor(s: Setting, operation: str, times: float = 1.0, work: Seconds = 0.0) -> Beat:
-    nbytes = s.shape.tokens * s.hidden * s.shape.bytes
     if not times:
         return Beat(work)
-    return Beat(work, "tp", s.messages.of(operation, "tp", nbytes), times)
+    return Beat(work, "tp", passes.tensor_message(operation, s), times)
 
 
 def _context(work: Work, s: Setting, middle: Seconds, backward: bool) -> list[Beat]:
@@ -230,18 +236,11 @@ def _of_experts(feed: Experts, work: Work) -> tuple[Matmul, ...]:
 
 def _expert_messages(feed: Experts, s: Setting) -> tuple[list[Beat], list[Beat]]:
     """What goes to the experts' ranks, and what comes back."""
-    shape = s.shape
-    nbytes = shape.tokens / shape.tp * feed.per_token * s.hidden * shape.bytes
-    there: list[Beat] = []
-    back: list[Beat] = []
-    if shape.ep > 1:
-        m = s.messages.of("all_to_all", "ep", nbytes)
-        there, back = [Beat(0.0, "ep", m)], [Beat(0.0, "ep", m)]
-    if shape.etp > 1:
-        gather, scatter = (
-            s.messages.of(operation, "etp", nbytes * shape.etp)
-            for operation in ("all_gather", "reduce_scatter")
-        )
+    sent, shared = passes.expert_messages(feed, s)
+    there = [] if sent is None else [Beat(0.0, "ep", sent)]
+    back = list(there)
+    if shared:
+        gather, scatter = shared
         there.append(Beat(0.0, "tp", gather))
         back.insert(0, Beat(0.0, "tp", scatter))
     return there, back
