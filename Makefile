@@ -1,13 +1,15 @@
 # make demo   a prediction on a machine that has only Python 3.11 and make (no torch)
 # make test   the tests
-# make check  lint, types and tests: what CI runs
+# make check  lint, types, documentation and tests: what CI runs
+# make docs   the documentation site, in build/site
+# make fill   what commands print now, put into the pages of docs/
 
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint types check format bench clean
+.PHONY: help demo test lint types docs fill check format bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -25,7 +27,13 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy --strict commsim
 
-check: lint types test
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+fill: $(VENV)/.installed-dev
+	$(BIN)/python -m docs.tools.fill
+
+check: lint types docs test
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

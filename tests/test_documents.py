@@ -1,4 +1,7 @@
-"""What README and docs/simulation.md show is run as it stands there."""
+"""What README and the pages of docs/ show is run as it stands there.
+
+A page that shows what is no longer so: `python -m docs.tools.fill PAGE` puts in what is printed now.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,17 @@ import pytest
 
 import commsim
 from commsim.cli.main import run
+from docs.tools.pages import agree, pages, session
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SIMULATION = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
-LINKED = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+LINKED = sorted(ROOT.glob("*.md")) + pages()
+PLAYED = [
+    path for path in pages() if re.search(r"^```(python|sh|console)", path.read_text("utf-8"), re.M)
+]
+LANGUAGES = {"", "console", "json", "python", "sh", "text", "toml"}
+NEEDS = {"torch": r"commsim (run|measure)|import torch", "altair": r"--plot|commsim report|plots"}
 
 # Stands for the reader's own `nvidia-smi topo -m > mine.txt`.
 MINE = """\
@@ -54,6 +63,44 @@ def answer(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     quiet = line.split()[1] not in ("measure", "calibrate", "plan")  # these show their progress
     assert (code, captured.err if quiet else "") == (0, "")
     return captured.out
+
+
+@pytest.mark.parametrize(
+    "path", PLAYED, ids=lambda path: path.relative_to(ROOT / "docs").as_posix()
+)
+def test_a_page(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code and commands run, in order, and print what it shows."""
+    text = path.read_text(encoding="utf-8")
+    for package, uses in NEEDS.items():
+        if re.search(uses, text):
+            pytest.importorskip(package)
+    monkeypatch.setattr("commsim.cli._progress.is_compiled", lambda: True)
+    with session(tmp_path) as here:
+        for each in here.play(text):
+            assert each.agrees, f"shown:\n{each.shown}\nprinted:\n{each.printed}"
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: path.stem)
+def test_languages(path: Path) -> None:
+    """Blocks are of the few kinds of which it is said whether they run."""
+    text = path.read_text(encoding="utf-8")
+    opened = re.findall(r"^```([^\n`]*)$", text, re.MULTILINE)[::2]
+    assert {info.split(" ")[0] for info in opened} <= LANGUAGES
+
+
+def test_agreement() -> None:
+    """`...` stands for any lines, and nothing else does."""
+    printed = "a\nb 1\nc\nd\n"
+    assert agree("a\nb 1\nc\nd\n", printed)
+    assert agree("a\n...\nd\n", printed)
+    assert agree("...\nb 1\n...\n", printed)
+    assert not agree("a\nb 1\n", printed)
+    assert not agree("b 1\n...\n", printed)
+    assert not agree("...\nc\n", printed)
+    assert not agree("a\n...\nc\n...\nb 1\n...\n", printed)
+    assert not agree("a\nb 2\nc\nd\n", printed)
+    assert agree("a\nb 2\nc\nd\n", printed, varies=True)
+    assert not agree("a\ne 2\nc\nd\n", printed, varies=True)
 
 
 def test_the_first_commands_are_make_demo_and_make_test() -> None:
