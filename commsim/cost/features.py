@@ -15,6 +15,7 @@ from commsim.libraries.nccl.constants import NEWEST, tree_bandwidth_per_channel
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.graph import Communicator, Graph, PathType
 from commsim.libraries.nccl.system import nvlink_bandwidth
+from commsim.libraries.xgmi import LINK_SHARE
 from commsim.topology import capacity
 from commsim.topology.cluster import Cluster
 from commsim.topology.pair_ways import PATTERNS, mesh_share
@@ -173,7 +174,10 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         if over_nvlink and scale_up:
             link_name = "xgmi" if vendor == "amd" else "nvlink"
             raw_link = scale_up
-            link = scale_up * _nvlink_share(cluster) if vendor == "nvidia" else scale_up
+            # RCCL's rings may leave links of a GPU unused: MI250X has seven or six, in four rings.
+            in_rings = ring.channels * ring.bw_intra * gb / LINK_SHARE
+            pair_link = scale_up * (_nvlink_share(cluster) if vendor == "nvidia" else 1.0)
+            link = pair_link if vendor == "nvidia" else min(scale_up, in_rings)
         else:
             link_name = "pcie"
             raw_link = capacity.pcie_bandwidth(cluster.node, local) or NO_LIMIT
@@ -183,8 +187,6 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
                 found = STAGED * PCIE_SHARE * capacity.host_ring_bandwidth(cluster.node, local)
             link = min(found or NO_LIMIT, raw_link)
             pair_link = PCIE_SHARE * (capacity.host_share(cluster.node, local) or raw_link)
-        if not link_name.startswith("pcie"):
-            pair_link = link
     net = ring_net = heads_net = one_nic = cut = NO_LIMIT
     attach, net_name, nics = "none", "none", 0
     if crossing:

@@ -43,7 +43,7 @@ from commsim.libraries.nccl.selection import (
     stand_in,
 )
 from commsim.libraries.nccl.settings import read as channel_settings
-from commsim.libraries.xgmi import LINK_SHARE, rings, wires
+from commsim.libraries.xgmi import LINK_SHARE, chains, rings, wires
 from commsim.topology.cluster import Cluster
 from commsim.topology.placement import place
 from commsim.units import KIB, MIB, Bytes, format_size
@@ -251,8 +251,12 @@ def _graph(cluster: Cluster, gpus: tuple[int, ...], hosts: int, pattern: Pattern
     outside = speed
     if hosts > 1:
         count = max(1, min(len(node.nics), max(len(orders), len(gpus))))
-        orders = tuple(_from(orders[i % len(orders)], i, count) for i in range(count))
-        nets = tuple((i, i) for i in range(count)) if node.nics else ()
+        starts = tuple(channel * len(gpus) // count % len(gpus) for channel in range(count))
+        fit = chains(node, gpus, starts) if count > len(orders) else ()
+        orders = fit or tuple(_from(orders[i % len(orders)], s) for i, s in enumerate(starts))
+        nearest = {first: nic for nic, first in reversed(list(enumerate(starts)))}
+        nets = tuple((i, nearest.get(fit[i][-1], i) if fit else i) for i in range(count))
+        nets = nets if node.nics else ()
         outside = min((n.rate for n in node.nics), default=0.0) / 1e9
     return Graph(
         pattern=pattern, channels=len(orders), bw_intra=speed, bw_inter=outside, type_intra=intra,
@@ -260,7 +264,7 @@ def _graph(cluster: Cluster, gpus: tuple[int, ...], hosts: int, pattern: Pattern
     )  # fmt: skip
 
 
-def _from(order: tuple[int, ...], channel: int, channels: int) -> tuple[int, ...]:
-    """The ring from the GPU that lies nearest to the channel's NIC (GPUs and NICs in order)."""
-    start = order.index(channel * len(order) // channels % len(order))
+def _from(order: tuple[int, ...], first: int) -> tuple[int, ...]:
+    """The ring from a GPU on; that which lies nearest to the channel's NIC, both being in order."""
+    start = order.index(first)
     return order[start:] + order[:start]

@@ -2,7 +2,8 @@
 
 RCCL knows common machines by heart instead of searching. Here the rings are found: directed cycles
 through all GPUs of a group, no link used in one direction by more cycles than it has wires. Eight
-fully meshed GPUs hold seven of them, which then use every link both ways.
+fully meshed GPUs hold seven of them, which then use every link both ways. Over several machines a
+ring leaves each after the last GPU, so that eight chains fit on the same links, one from each GPU.
 """
 
 from __future__ import annotations
@@ -46,6 +47,46 @@ def rings(node: NodeTopology, gpus: tuple[int, ...]) -> tuple[tuple[int, ...], .
         return ((0, 1),) * max(1, free.get((0, 1), 0))
     best = _disjoint(n, free)
     return best or (tuple(range(n)),)
+
+
+@lru_cache(maxsize=256)
+def chains(
+    node: NodeTopology, gpus: tuple[int, ...], starts: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """A chain through all places of the group from each of `starts`, no link used in one direction
+    by more of them than it has wires; none where a bounded search does not find all.
+
+    Tried first is the zigzag s, s + 1, s - 1, s + 2, ... by which a full mesh of an even number of
+    GPUs falls into chains (Walecki; Alspach, "The wonderful Walecki construction", Bulletin of the
+    ICA 52, 2008).
+    """
+    n = len(gpus)
+    free, _ = wires(node, gpus)
+    steps = 0
+    found: list[tuple[int, ...]] = []
+
+    def extend(path: list[int]) -> bool:
+        nonlocal steps
+        steps += 1
+        if steps > _BUDGET:
+            return False
+        if len(path) == n:
+            found.append(tuple(path))
+            if len(found) == len(starts) or extend([starts[len(found)]]):
+                return True
+            found.pop()
+            return False
+        here, turn = path[-1], (len(path) + 1) // 2 * (1 if len(path) % 2 else -1)
+        first = (path[0] + turn) % n
+        for v in sorted(set(range(n)) - set(path), key=lambda v: (v != first, v)):
+            if free.get((here, v)):
+                free[here, v] -= 1
+                if extend([*path, v]):
+                    return True
+                free[here, v] += 1
+        return False
+
+    return tuple(found) if extend([starts[0]]) else ()
 
 
 def _disjoint(n: int, free: Wires) -> tuple[tuple[int, ...], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -11,7 +12,7 @@ from commsim.errors import LibraryError
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.graph import Communicator, PathType
 from commsim.libraries.rccl import Rccl, wanted
-from commsim.libraries.xgmi import rings
+from commsim.libraries.xgmi import chains, rings
 from commsim.topology.cluster import Cluster
 from commsim.topology.load import load_cluster
 
@@ -64,8 +65,19 @@ def test_several_machines_use_every_nic_from_the_gpu_beside_it() -> None:
     c = communicator(load_cluster("mi300x", nodes=4))
     assert (c.n, c.nodes, c.ring.channels) == (32, 4, 8)
     assert [order[0] for order in c.ring.orders] == list(range(8))
-    assert c.ring.nets == tuple((i, i) for i in range(8))
+    assert c.ring.nets == tuple((i, order[-1]) for i, order in enumerate(c.ring.orders))
+    assert sorted(out for _, out in c.ring.nets) == list(range(8))
     assert c.domains[0].count == 4
+    # Eight chains of seven links fill the 56 of the mesh, none twice.
+    used = [pair for order in c.ring.orders for pair in pairwise(order)]
+    assert len(used) == len(set(used)) == 56
+
+
+def test_chains_that_do_not_fit_are_none(mi300x: Cluster) -> None:
+    """Two from one GPU over a mesh of single links fit, eight do not: it has seven links."""
+    gpus = tuple(range(8))
+    assert len(set(chains(mi300x.node, gpus, (0, 0)))) == 2
+    assert chains(mi300x.node, gpus, (0,) * 8) == ()
 
 
 def test_part_of_a_machine(mi300x: Cluster) -> None:
