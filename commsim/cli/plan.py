@@ -18,6 +18,7 @@ from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._output import chatty, print_json
 from commsim.errors import PictureError, PlanError, UnknownNameError
 from commsim.planning.comparison import compare
+from commsim.planning.constraints import Values, excluded, fixed
 from commsim.planning.emission import Emission, emitters
 from commsim.planning.emission import emit as emit_for
 from commsim.planning.engine import Engine
@@ -63,7 +64,19 @@ def plan(
     dtype: Annotated[str, typer.Option(help="bfloat16, float16, float32, float8.")] = "bfloat16",
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Hold a dimension to some values: tp=4,8. Repeatable."),
+        typer.Option(
+            "--only",
+            "--fix",
+            help="Hold dimensions to values: tp=4,8 or tp=8,pp=16,recompute=full,micro_batch=1..4. "
+            "Repeatable.",
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Values or words of the tables that are not to be: zero3,recompute:full,cp "
+            "(above 1), tp-overlap, interleave=1. Repeatable.",
+        ),
     ] = None,
     top: Annotated[int, typer.Option(help="How many layouts to rank.")] = 10,
     simulate: Annotated[
@@ -130,15 +143,15 @@ def plan(
     subject = load_model(model)
     named = tuple(framework or (("megatron",) if emit is None else (emit,)))
     runner = Engine(where=engine, jobs=jobs, store=None if results is None else Store(results))
-    held = read_only(only)
+    held, without = read_constraints(only, exclude)
 
     def plan_on(
         where: Cluster, batch: int = global_batch, most: int = 1, play: int = 0, tuned: int = 0
     ) -> Plans:
         return find_plans(
             subject, where, global_batch=batch, seq_len=seq, objective=objective,
-            framework=named, dtype=dtype, only=held, top=most, simulate=play, tuned=tuned,
-            profile=profile, engine=runner, progress=_progress,
+            framework=named, dtype=dtype, only=held, without=without, top=most, simulate=play,
+            tuned=tuned, profile=profile, engine=runner, progress=_progress,
         )  # fmt: skip
 
     if len(machines) > 1:
@@ -189,17 +202,13 @@ def read_machines(text: str, nodes: int | None, settings: Sequence[str] | None) 
     return a.read_cluster(text, nodes=nodes, settings=settings)
 
 
-def read_only(texts: Sequence[str] | None) -> dict[str, tuple[Any, ...]]:
-    """Dimensions and their values, of tp=4,8; hsdp=None stands for no group."""
-    pairs = a.read_pairs("--only", "tp=4,8", texts)
-    return {
-        name: tuple(
-            None if piece.strip() == "None" else a.read_value(piece.strip())
-            for piece in text.split(",")
-            if piece.strip()
-        )
-        for name, text in pairs.items()
-    }
+def read_constraints(
+    only: Sequence[str] | None, exclude: Sequence[str] | None
+) -> tuple[Values, Values]:
+    """What dimensions are held to, and what they may not be. A dimension that is held goes before
+    its exclusion as a whole."""
+    held, without = excluded(exclude or ())
+    return held | fixed(only or ()), without
 
 
 def worth(

@@ -191,6 +191,7 @@ def plan(
     framework: str | Sequence[str] = "megatron",
     dtype: str = "bfloat16",
     only: Mapping[str, Sequence[Any]] | None = None,
+    without: Mapping[str, Sequence[Any]] | None = None,
     top: int = 20,
     simulate: int = 0,
     tuned: int = 0,
@@ -203,7 +204,8 @@ def plan(
     Every layout that a framework can be told is looked at (space.py); memory decides first, then a
     bound on time that no optimum can fail (bound.py), then the step itself. objective: "time",
     "memory" (the most left on the worst GPU), or "cost" (on one cluster the same order as time).
-    only: dimensions held to some values, `{"tp": (4, 8)}`. simulate: so many of the best are
+    only: dimensions held to some values, `{"tp": (4, 8)}`; without: values that they may not take,
+    `{"zero_stage": (3,)}`. simulate: so many of the best are
     played by the event engine too, and ranked among themselves by what it says. tuned: for so many
     of the best NCCL's settings are searched too (tuning.py), and they are ranked among themselves
     with the best of these. Raises PlanError where nothing fits, naming the
@@ -225,11 +227,14 @@ def plan(
         )
     cluster, profile = settle(cluster, profile)
     names = (framework,) if isinstance(framework, str) else tuple(framework)
-    held = {name: tuple(values) for name, values in (only or {}).items()}
+    held, kept_out = (
+        {name: tuple(values) for name, values in (listed or {}).items()}
+        for listed in (only, without)
+    )
     spaces = [
         Space(
             model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len,
-            framework=name, dtype=dtype, only=held,
+            framework=name, dtype=dtype, only=held, without=kept_out,
         )
         for name in names
     ]  # fmt: skip

@@ -30,6 +30,7 @@ from commsim.workload.layouts.rules import (
     problems,
 )
 from commsim.workload.model import Model
+from commsim.workload.pipeline import pipeline
 
 STATED = ("global_batch", "seq_len", "framework", "dtype", "placement")
 """Fields of a layout that are not searched."""
@@ -84,7 +85,8 @@ ABILITIES = {
 class Space:
     """What is searched: the layouts of one framework on all GPUs of a cluster.
 
-    only: the values that dimensions are held to, by Layout's names.
+    only: the values that dimensions are held to, by Layout's names; without: those that they may
+    not take.
     """
 
     model: Model
@@ -94,6 +96,7 @@ class Space:
     framework: str = "megatron"
     dtype: str = "bfloat16"
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    without: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.framework not in ABILITIES:
@@ -105,8 +108,14 @@ class Space:
                 raise PlanError(
                     f"plan: {name}: expected a whole number of 1 or more, got {value!r}"
                 )
+        for listed in (self.only, self.without):
+            for name, values in listed.items():
+                _check_held(name, values)
         for name, values in self.only.items():
-            _check_held(name, values)
+            if set(values) <= set(self.without.get(name, ())):
+                raise PlanError(
+                    f"plan: {name}: held to {_text(values)}, and all of that is excluded"
+                )
 
     @property
     def able(self) -> Abilities:
@@ -114,8 +123,13 @@ class Space:
         return ABILITIES[self.framework]
 
     def held(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-        """These values of a dimension, or those it is held to."""
-        return tuple(self.only.get(name, values))
+        """These values of a dimension, or those it is held to; none that it may not take."""
+        without = self.without.get(name, ())
+        return tuple(value for value in self.only.get(name, values) if value not in without)
+
+
+def _text(values: tuple[Any, ...]) -> str:
+    return ", ".join(map(str, values))
 
 
 def _check_held(name: str, values: tuple[Any, ...]) -> None:
@@ -129,14 +143,15 @@ def _check_held(name: str, values: tuple[Any, ...]) -> None:
     for value in values:
         if value is None and name in ("etp", "hsdp"):
             continue
-        if type(value) is not type(default) or (
-            type(value) is int and value < (name != "zero_stage")
-        ):
+        least, most = (0, 3) if name == "zero_stage" else (1, math.inf)
+        if type(value) is not type(default) or (type(value) is int and not least <= value <= most):
             raise PlanError(
                 f"plan: only {name}: expected values such as {default!r}, got {value!r}"
             )
         if name in WORDS and value not in WORDS[name]:
             raise UnknownNameError(name, str(value), WORDS[name])
+        if name == "schedule":
+            pipeline(str(value))
         if name == "order":
             for problem in order_problems(Layout(order=str(value))):
                 raise PlanError(f"plan: only order: {problem}")
@@ -185,7 +200,7 @@ def _structures(space: Space, rejected: Counter[str] | None) -> Iterator[Layout]
     held = (space.held(name, values) for name, values in sizes.items())
     for tp, cp, pp, along in product(*held):
         dp, rest = divmod(world, tp * cp * pp)
-        if rest:
+        if rest or dp not in space.held("dp", (dp,)):
             continue
         if space.global_batch % dp:
             _count(rejected, "layout.global_batch")

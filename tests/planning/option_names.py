@@ -39,6 +39,8 @@ MEGATRON = {
     "use-distributed-optimizer": _DDP,
     "overlap-grad-reduce": _DDP,
     "overlap-param-gather": _DDP,
+    "use-megatron-fsdp": _DDP,
+    "data-parallel-sharding-strategy": _DDP,
     "micro-batch-size": "accelerate 1.15.0, utils/megatron_lm.py, args.micro_batch_size",
     "seq-length": "accelerate 1.15.0, utils/megatron_lm.py, args.seq_length",
     "num-layers-per-virtual-pipeline-stage": (
@@ -60,14 +62,14 @@ NEMO = {
             "tensor_model_parallel_size", "pipeline_model_parallel_size",
             "virtual_pipeline_model_parallel_size", "context_parallel_size",
             "expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel",
-            "use_tp_pp_dp_mapping",
+            "use_tp_pp_dp_mapping", "fsdp",
         )
     },
     **{
         f"trainer.strategy.ddp.{name}": _DDP
         for name in (
             "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather",
-            "bucket_size",
+            "bucket_size", "data_parallel_sharding_strategy",
         )
     },
     **{

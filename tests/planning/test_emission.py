@@ -178,6 +178,18 @@ def test_megatron_flags_of_a_layout_written_by_hand() -> None:
     assert found.notes == ()
 
 
+def test_sharding_beyond_the_optimizer_is_megatron_fsdp(
+    model: commsim.Model, small: commsim.Cluster
+) -> None:
+    for stage, strategy in ((2, "optim_grads"), (3, "optim_grads_params")):
+        layout = Layout(dp=8, global_batch=8, zero_stage=stage)
+        text = emit("megatron", layout, model, small).text
+        assert "--use-megatron-fsdp" in text
+        assert f"--data-parallel-sharding-strategy {strategy}\n" in text.replace(" \\\n", "\n")
+        assert names(text) <= MEGATRON.keys()
+        assert names(emit("nemo", layout, model, small).text) <= NEMO.keys()
+
+
 def test_126_layers_on_16_stages_count_embedding_and_loss() -> None:
     # Llama 3 405B (arXiv:2407.21783, section 3.3.2): one layer less on the first and last stage.
     layout = Layout(tp=8, pp=16, dp=1, global_batch=16, seq_len=8192)

@@ -9,6 +9,8 @@ from commsim.workload.layout import Layout
 from commsim.workload.model import Model
 
 OF = ("megatron", "nemo")
+SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
+"""What Megatron-FSDP calls the stages of ZeRO above the distributed optimizer."""
 DTYPES = {
     "bfloat16": ("--bf16",), "float16": ("--fp16",), "float32": (),
     "float8": ("--bf16", "--fp8-format hybrid"),
@@ -42,6 +44,10 @@ def emit(layout: Layout, model: Model, cluster: Cluster, bucket: float | None = 
         flags.append("--sequence-parallel")
     if layout.zero_stage:
         flags.append("--use-distributed-optimizer")
+    if layout.zero_stage > 1:
+        flags += [
+            "--use-megatron-fsdp", f"--data-parallel-sharding-strategy {SHARDED[layout.zero_stage]}"
+        ]  # fmt: skip
     if layout.overlap_grad_reduce and layout.dp * layout.cp > 1:
         flags.append("--overlap-grad-reduce")
         if layout.overlap_param_gather and layout.zero_stage:

@@ -9,7 +9,7 @@ DistributedDataParallelConfig.
 from __future__ import annotations
 
 from commsim.planning.emission import Emission
-from commsim.planning.emitters.megatron import split_of
+from commsim.planning.emitters.megatron import SHARDED, split_of
 from commsim.topology.cluster import Cluster
 from commsim.workload.layer import Experts
 from commsim.workload.layout import Layout
@@ -26,7 +26,7 @@ PRECISION = {
 
 def emit(layout: Layout, model: Model, cluster: Cluster, bucket: float | None = None) -> Emission:
     """The overrides, one a line."""
-    strategy = {
+    strategy: dict[str, object] = {
         "tensor_model_parallel_size": layout.tp,
         "pipeline_model_parallel_size": layout.pp,
         "context_parallel_size": layout.cp,
@@ -43,6 +43,9 @@ def emit(layout: Layout, model: Model, cluster: Cluster, bucket: float | None = 
         "overlap_grad_reduce": layout.overlap_grad_reduce and exchanged,
         "overlap_param_gather": layout.overlap_param_gather and exchanged and layout.zero_stage > 0,
     }
+    if layout.zero_stage > 1:
+        strategy["fsdp"] = "megatron"
+        ddp["data_parallel_sharding_strategy"] = SHARDED[layout.zero_stage]
     if bucket is not None:
         ddp["bucket_size"] = int(bucket)
     config: dict[str, object] = {}
