@@ -75,14 +75,6 @@ GpuName = Annotated[
     str | None,
     typer.Option("--gpu", help="The GPU of a file that does not name it: H100-SXM5-80GB."),
 ]
-Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", help="Draw it: FILE.html (interactive, no network), .png or .svg."),
-]
-Report = Annotated[
-    Path | None,
-    typer.Option("--report", help="Write a page for readers: FILE.html; see `commsim report`."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, in base units.")]
 
 # nccl-tests' names of types, and the usual short ones.

@@ -1,21 +1,14 @@
-"""--plot and --report: which pictures each command draws of what it found.
-
-Altair is loaded when a picture is asked for, not before.
-"""
+"""Which pictures each command draws of what it found; where they go: `_drawn.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from commsim import __version__
 from commsim.cli import _arguments as a
-from commsim.cli._output import finite
-from commsim.errors import CommsimError, PictureError
-from commsim.report.picture import check_picture, check_place, svg, write_picture
+from commsim.cli._drawn import Picture
+from commsim.errors import CommsimError
 
 if TYPE_CHECKING:
     from commsim.calibration.agreement import Agreement, Compared
@@ -29,60 +22,15 @@ if TYPE_CHECKING:
     from commsim.report.comparison import Cause
     from commsim.report.explanation import Stage
     from commsim.topology.cluster import Cluster
+    from commsim.workload.inference import InferencePrediction
     from commsim.workload.simulated_step import StepTimeline
     from commsim.workload.step import StepPrediction
 
-Picture = tuple[str, Any]
-"""What it shows, and the chart."""
 MOST_DRAWN = 4
 """Machines in the picture of hot links."""
 MOST_NODES = 64
 """Nodes up to which collectives are drawn over node counts, however few the cluster has."""
 CURVE = tuple(2**k for k in range(3, 34))
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """Where pictures go: a file of their own, and a page for readers; None: nowhere."""
-
-    plot: Path | None
-    report: Path | None = None
-
-    def check(self) -> Drawn:
-        """Itself, if both files can be written; PictureError otherwise, before the long work."""
-        if self.plot is not None:
-            check_picture(self.plot)
-        if self.report is not None:
-            if self.report.suffix.lower() not in (".html", ".htm"):
-                raise PictureError(f"--report: expected a name ending in .html, got {self.report}")
-            check_place(self.report, "--report")
-        return self
-
-    def write(
-        self, pictures: Callable[[], Iterator[Picture]], kind: str = "", data: Any = None
-    ) -> None:
-        """Draws what was asked for; `data` is the JSON of a report of that kind."""
-        if self.plot is None and self.report is None:
-            return
-        drawn = list(pictures())
-        if self.plot is not None and not drawn:
-            raise PictureError(
-                f"--plot: {self.plot}: there is nothing to draw: no bytes, no choice"
-            )
-        if self.plot is not None:
-            from commsim.report.plots.style import together
-
-            write_picture(together(*(chart for _, chart in drawn)), self.plot)
-        if self.report is not None:
-            from commsim.report.page import page
-
-            content, found = import_module(f"commsim.report.contents.{kind}"), finite(data)
-            text = page(
-                content.title(found), content.parts(found), found,
-                [(name, svg(chart, f"p{i}")) for i, (name, chart) in enumerate(drawn)],
-                version=__version__,
-            )  # fmt: skip
-            self.report.write_text(text, encoding="utf-8")
 
 
 def swept(
@@ -259,6 +207,13 @@ def _over_replicas(found: StepPrediction) -> Iterator[StepPrediction]:
             yield predict_step(found.model, replace(cluster, nodes=nodes), other, found.profile)
         except CommsimError:
             continue  # experts or shards that so few or so many replicas cannot have
+
+
+def served(found: InferencePrediction) -> Iterator[Picture]:
+    """Where the time of the first token goes, and of every other."""
+    from commsim.report.plots.step_waterfall import serving_waterfall
+
+    yield "first and next token", serving_waterfall(found)
 
 
 def planned(found: Plans, points: Sequence[Point] = ()) -> Iterator[Picture]:

@@ -13,6 +13,7 @@ import typer
 from commsim.calibration.calibration import calibrate as fit
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._measured import Files, MeasuredCluster, read_measured
 from commsim.cli._output import chatty, print_facts, print_json, print_section, print_table
 from commsim.cost.calibrated import Calibration, HeldOut
@@ -43,8 +44,9 @@ def calibrate(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output file if there is one.")
     ] = False,
-    plot: a.Plot = None,
-    report: a.Report = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
+    report: Report = None,
     json: a.Json = False,
 ) -> None:
     """Fits a profile to measurements and says how far it can be trusted.
@@ -56,7 +58,7 @@ def calibrate(
 
     Exit codes: 0 ok, 2 bad input.
     """
-    drawn = pictures.Drawn(plot, report).check()
+    drawn = Drawn(plot, theme, report).check()
     if output is not None and output.exists() and not overwrite:
         raise ProfileError(f"{output}: is there already; name another file, or add --overwrite")
     measurements = read_measured(

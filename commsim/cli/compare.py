@@ -10,6 +10,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._output import print_json, print_table
 from commsim.cli.predict import breakdown_text
 from commsim.errors import CommsimError
@@ -44,8 +45,9 @@ def compare(
     redop: a.RedopText = "sum",
     launch: a.Launch = "processes",
     profile: a.ProfilePath = None,
-    plot: a.Plot = None,
-    report: a.Report = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
+    report: Report = None,
     json: a.Json = False,
 ) -> None:
     """One operation on two clusters: times, ratio, what the difference is due to, price if known.
@@ -54,7 +56,7 @@ def compare(
 
     Exit codes: 0 ok, 2 bad input.
     """
-    drawn = pictures.Drawn(plot, report).check()
+    drawn = Drawn(plot, theme, report).check()
     sides = (
         (cluster_a, nodes if nodes_a is None else nodes_a, set_a, library_a),
         (cluster_b, nodes if nodes_b is None else nodes_b, set_b, library_b),

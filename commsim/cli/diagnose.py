@@ -9,6 +9,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._output import print_facts, print_json, print_notes, print_table
 from commsim.diagnosis.examination import diagnose as examine
 from commsim.diagnosis.findings import Findings, Hypothesis
@@ -51,8 +52,9 @@ def diagnose(
     curves: Annotated[
         bool, typer.Option("--curves", help="Every size: measured, expected, under each cause.")
     ] = False,
-    plot: a.Plot = None,
-    report: a.Report = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
+    report: Report = None,
     json: a.Json = False,
 ) -> int:
     """Is the machine healthy, and if not: likely causes, each with evidence, check and fix.
@@ -61,7 +63,7 @@ def diagnose(
 
     Exit codes: 0 ok, 2 bad input, 1 the machine is sick.
     """
-    drawn = pictures.Drawn(plot, report).check()
+    drawn = Drawn(plot, theme, report).check()
     machines = a.read_cluster(cluster, nodes=nodes, settings=settings, gpu=gpu)
     used = a.read_library(library, machines, env, launch)
     findings = examine(

@@ -7,6 +7,7 @@ from typing import Any
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Theme
 from commsim.cli._output import (
     print_facts,
     print_json,
@@ -49,7 +50,8 @@ def explain(
     launch: a.Launch = "processes",
     profile: a.ProfilePath = None,
     gpu: a.GpuName = None,
-    plot: a.Plot = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
     json: a.Json = False,
 ) -> None:
     """Every candidate and why one wins, channels, switch points, bytes per link, lost bandwidth.
@@ -58,7 +60,7 @@ def explain(
 
     Exit codes: 0 ok, 2 bad input.
     """
-    drawn = pictures.Drawn(plot).check()
+    drawn = Drawn(plot, theme).check()
     question = a.question(
         cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,

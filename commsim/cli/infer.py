@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._output import print_facts, print_json, print_notes, print_table
 from commsim.cli.step import ClusterOption, ModelText
 from commsim.units import format_size, format_time
@@ -47,6 +49,9 @@ def infer(
         typer.Option("--all-reduce", help="auto (by size, as vLLM), nccl, one_shot or two_shot."),
     ] = "auto",
     profile: a.ProfilePath = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
+    report: Report = None,
     json: a.Json = False,
 ) -> None:
     """How fast a served model answers, what its messages cost, whether its cache fits in memory.
@@ -59,14 +64,17 @@ def infer(
     from commsim.workload.inference import predict_inference
     from commsim.workload.load import load_model
 
+    drawn = Drawn(plot, theme, report).check()
     machines = a.read_cluster(cluster, nodes=nodes, settings=settings)
     found = predict_inference(
         load_model(model), machines, tp=tp, pp=pp, dp=dp, ep=ep, batch=batch, prompt=prompt,
         output=output, context=context, dtype=dtype, cache_dtype=cache_dtype,
         all_reduce=all_reduce, profile=a.read_profile(profile),
     )  # fmt: skip
+    data = found.to_dict()
+    drawn.write(lambda: pictures.served(found), "infer", data)
     if json:
-        print_json(found.to_dict())
+        print_json(data)
         return
     print(title(found))
     print_facts(summary(found))

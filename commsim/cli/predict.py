@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._output import print_facts, print_json, print_notes
 from commsim.prediction import Prediction
 from commsim.units import format_rate, format_size, format_time
@@ -24,7 +25,9 @@ def predict(
     launch: a.Launch = "processes",
     profile: a.ProfilePath = None,
     gpu: a.GpuName = None,
-    report: a.Report = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
+    report: Report = None,
     json: a.Json = False,
 ) -> None:
     """How long one operation takes, with the 80 % interval, the choice and the bottleneck.
@@ -33,7 +36,7 @@ def predict(
 
     Exit codes: 0 ok, 2 bad input.
     """
-    drawn = pictures.Drawn(None, report).check()
+    drawn = Drawn(plot, theme, report).check()
     question = a.question(
         cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,

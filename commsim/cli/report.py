@@ -13,7 +13,9 @@ from commsim.cli import _arguments as a
 from commsim.cli._app import build
 from commsim.errors import UnknownNameError
 
-KINDS = ("predict", "compare", "calibrate", "diagnose", "step", "plan", "validate")
+KINDS = (
+    "predict", "compare", "simulate", "calibrate", "validate", "diagnose", "step", "plan", "infer",
+)  # fmt: skip
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -29,6 +31,8 @@ def report(
     json: a.Json = False,
 ) -> int:
     """One HTML file with figures, tables, pictures and the JSON inside: no network, printable.
+
+    Light or dark as its reader's screen is, and light on paper.
 
     Example: commsim report predict dgx-h100 all_reduce --size 1GiB --nodes 4 -o report.html
 

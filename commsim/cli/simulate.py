@@ -14,6 +14,7 @@ from commsim.advice import RingOrder, ring_orders
 from commsim.cli import _arguments as a
 from commsim.cli import _conditions as c
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._output import print_facts, print_json, print_notes, print_section, print_table
 from commsim.cli._progress import Progress
 from commsim.cli.predict import choice_text, title
@@ -106,7 +107,9 @@ def simulate(
     time_limit: Annotated[
         str | None, typer.Option("--time-limit", help="Give up after this much real time: 60s.")
     ] = None,
-    plot: a.Plot = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
+    report: Report = None,
     json: a.Json = False,
 ) -> None:
     """Play every transfer: contention, placement, stragglers, failures; hot links, critical path.
@@ -115,7 +118,7 @@ def simulate(
 
     Exit codes: 0 ok, 2 bad input or out of time, 3 the operation never ends.
     """
-    drawn = pictures.Drawn(plot).check()
+    drawn = Drawn(plot, theme, report).check()
     if placement is not None:
         machines = a.read_cluster(cluster, nodes=nodes, settings=settings, gpu=gpu)
         ranks = ",".join(map(str, c.read_placement(placement, machines, ranks)))
@@ -149,22 +152,24 @@ def simulate(
         found = played(conditions, fold and not exports)
         # To be compared rank by rank, and so with every rank in it.
         punctual = played(replace(conditions, late={}), False) if conditions.late else None
-    drawn.write(lambda: pictures.played(found, question))
     if timeline is not None:
         chrome.write(found, timeline)
     for trace_format, path in formats.items():
         trace = Trace(collective=asked[0][0], schedule=found.played[0].laid.schedule)
         trace_format.write(trace, path)
     orders = ring_orders(asked[0][0], question.cluster, routing=routing) if advise else ()
+    data = found.to_dict() | {
+        "waiting": [
+            with_units(each)
+            for each in (split_time(found.played[0], punctual.played[0]) if punctual else ())
+        ],
+        "ring_orders": [
+            {"name": o.name, "duration_s": o.duration, "ranks": o.ranks} for o in orders
+        ],
+    } if json or report else {}  # fmt: skip
+    drawn.write(lambda: pictures.played(found, question), "simulate", data)
     if json:
-        waited = split_time(found.played[0], punctual.played[0]) if punctual else ()
-        more = {
-            "waiting": [with_units(each) for each in waited],
-            "ring_orders": [
-                {"name": o.name, "duration_s": o.duration, "ranks": o.ranks} for o in orders
-            ],
-        }
-        print_json(found.to_dict() | more)
+        print_json(data)
     else:
         show(found, punctual, question.answer(asked[0][0].nbytes))
         show_orders(orders)

@@ -9,6 +9,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._output import print_facts, print_json, print_notes, print_section, print_table
 from commsim.errors import LayoutError
 from commsim.units import format_size, format_time
@@ -97,8 +98,9 @@ def step(
             "--timeline", help="Write the played step as a Chrome trace, which Perfetto opens."
         ),
     ] = None,
-    plot: a.Plot = None,
-    report: a.Report = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
+    report: Report = None,
     json: a.Json = False,
 ) -> None:  # fmt: skip
     """How long one training step takes, what it waits for, and whether it fits in memory.
@@ -112,7 +114,7 @@ def step(
     from commsim.workload.load import load_model
     from commsim.workload.step import predict_step
 
-    drawn = pictures.Drawn(plot, report).check()
+    drawn = Drawn(plot, theme, report).check()
     machines = a.read_cluster(cluster, nodes=nodes, settings=settings)
     if dp is None:
         dp = _rest(machines.n_ranks, tp * pp * cp)

@@ -9,6 +9,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Theme
 from commsim.cli._output import hushed, print_json
 from commsim.collectives.collective import DTYPES
 from commsim.errors import CollectiveError
@@ -41,7 +42,8 @@ def sweep(
         list[Path] | None,
         typer.Option("--measured", help="Measurements to draw on top of --plot. Repeatable."),
     ] = None,
-    plot: a.Plot = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
     json: a.Json = False,
 ) -> None:
     """The table that nccl-tests prints, with the 80 % interval, algorithm, protocol and channels.
@@ -50,7 +52,7 @@ def sweep(
 
     Exit codes: 0 ok, 2 bad input.
     """
-    drawn = pictures.Drawn(plot).check()
+    drawn = Drawn(plot, theme).check()
     question = a.question(
         cluster, op, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch, ranks=ranks, root=root, dtype=dtype, redop=redop, profile=profile,

@@ -10,6 +10,7 @@ import typer
 
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Theme
 from commsim.cli._output import print_facts, print_json, print_notes, print_section, print_table
 from commsim.errors import PictureError, UnnamedGpuError
 from commsim.report.machine import (
@@ -41,7 +42,8 @@ def topo(
     settings: a.Settings = None,
     gpu: a.GpuName = None,
     every: Annotated[bool, typer.Option("--list", help="List the presets.")] = False,
-    plot: a.Plot = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
     json: a.Json = False,
 ) -> None:
     """What was understood: devices, links with their rates per direction, NIC distances, a picture.
@@ -50,7 +52,7 @@ def topo(
 
     Exit codes: 0 ok, 2 bad input.
     """
-    drawn = pictures.Drawn(plot).check()
+    drawn = Drawn(plot, theme).check()
     if every:
         if plot is not None:
             raise PictureError("--plot: a list has no picture; name one preset or file")

@@ -11,6 +11,7 @@ import typer
 from commsim.calibration.agreement import Agreement, Compared, agreement, compare
 from commsim.cli import _arguments as a
 from commsim.cli import _plot as pictures
+from commsim.cli._drawn import Drawn, Plot, Report, Theme
 from commsim.cli._measured import Files, MeasuredCluster, read_measured
 from commsim.cli._output import print_json, print_table
 from commsim.errors import UnitError
@@ -36,8 +37,9 @@ def validate(
             "--tolerance", help="Exit with 1 if the median error of all points is larger: 10%."
         ),
     ] = None,
-    plot: a.Plot = None,
-    report: a.Report = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
+    report: Report = None,
     json: a.Json = False,
 ) -> int:
     """How far predictions are off: a table by regime, operation, nodes and ranks, and the worst.
@@ -50,7 +52,7 @@ def validate(
     Exit codes: 0 ok, 2 bad input, 1 the median error of all points is larger than --tolerance.
     """
     most = None if tolerance is None else read_share("--tolerance", tolerance)
-    drawn = pictures.Drawn(plot, report).check()
+    drawn = Drawn(plot, theme, report).check()
     measurements = read_measured(
         files, cluster, nodes=nodes, settings=settings, gpu=gpu, library=library, env=env,
         launch=launch,

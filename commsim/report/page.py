@@ -82,12 +82,16 @@ def page(
     version: of commsim."""
     from jinja2 import Environment  # of the extra `plot`
 
+    from commsim.report.plots.style import DARK, PAGE
+
     # With autoescape everything but the pictures and the JSON is text.
     template = Environment(autoescape=True).from_string(TEMPLATE.read_text(encoding="utf-8"))
     embedded = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     return template.render(
         title=title, made=str(date.today()), version=version, embedded=embedded,
         blocks=[b for b in (_block(part, data) for part in parts) if b.rows], pictures=pictures,
+        light={name: colour for colour, name in PAGE.items()},
+        dark={name: DARK[colour] for colour, name in PAGE.items()},
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from commsim.units import format_rate, format_size, format_time
 
 SHARES = {
     "mfu", "likelihood", "bottleneck_share", "median", "mean", "worst_tenth", "fitted", "inside",
-    "utilization", "before", "after", "tolerance",
+    "utilization", "before", "after", "tolerance", "communication_share",
 }  # fmt: skip
 """Keys of numbers that are shares of one."""
 UNITS = ("bytes_per_s", "per_s_per_gpu", "per_s", "bytes", "s")
@@ -40,7 +40,7 @@ def _unit(path: str) -> str:
         if key in SHARES:
             return "share"
         for suffix in UNITS:
-            if key.endswith(f"_{suffix}"):
+            if key == suffix == "bytes" or key.endswith(f"_{suffix}"):
                 return suffix
     return ""
 

@@ -23,7 +23,8 @@ def test_an_ending_that_nobody_can_draw_is_refused_before_any_work(commsim: Comm
         f"sweep {ASKED}", f"compare dgx-a100 {ASKED}", f"explain {ASKED} -s 1MiB",
         f"simulate {ASKED} -s 1MiB", "step -m llama3-8b -c dgx-h100", "topo dgx-h100",
         "plan -m llama3-8b -c dgx-h100 --global-batch 8 --seq 4096", "calibrate none.log",
-        "diagnose none.log -c dgx-h100",
+        "diagnose none.log -c dgx-h100", f"predict {ASKED} -s 1MiB", "validate none.log",
+        "infer -m llama3-8b -c dgx-h100",
     ):  # fmt: skip
         ran = commsim(f"{line} --plot picture.jpg")
         assert (ran.code, ran.out) == (2, "")
@@ -70,6 +71,44 @@ def test_html_needs_no_network(commsim: Command, tmp_path: Path) -> None:
     for outside in ('src="http', "src='http", 'href="http', "@import", "src=//"):
         assert outside not in text
     assert "bus bandwidth (GB/s)" in text
+
+
+DARK, LIGHT = "#16181D", "#FFFFFF"
+
+
+def test_a_theme_is_taken_and_html_has_both(commsim: Command, tmp_path: Path) -> None:
+    pytest.importorskip("altair")
+    drawn = {}
+    for theme in ("auto", "light", "dark"):
+        for kind in ("html", "svg"):
+            path = tmp_path / f"{theme}.{kind}"
+            assert commsim(f"topo dgx-h100 --plot {path} --plot-theme {theme}").code == 0
+            drawn[theme, kind] = path.read_text(encoding="utf-8")
+    assert drawn["auto", "svg"] == drawn["light", "svg"]
+    assert f'fill="{LIGHT}"' in drawn["light", "svg"]
+    assert DARK not in drawn["light", "svg"]
+    assert f'fill="{DARK}"' in drawn["dark", "svg"]
+    assert LIGHT not in drawn["dark", "svg"]
+    grounds = {key: [g for g in (LIGHT, DARK) if f'"background": "{g}"' in text]
+               for key, text in drawn.items() if key[1] == "html"}  # fmt: skip
+    assert grounds == {
+        ("auto", "html"): [LIGHT, DARK], ("light", "html"): [LIGHT], ("dark", "html"): [DARK],
+    }  # fmt: skip
+    assert 'content="light dark"' in drawn["auto", "html"]
+    ran = commsim(f"topo dgx-h100 --plot {tmp_path / 'p.svg'} --plot-theme drak")
+    assert (ran.code, ran.out) == (2, "")
+    assert "did you mean 'dark'" in ran.err
+
+
+def test_every_command_with_a_picture_draws_it(commsim: Command, tmp_path: Path) -> None:
+    pytest.importorskip("altair")
+    for line, shown in (
+        (f"predict {ASKED} -s 1MiB", ("bus bandwidth (GB/s)", "Candidates", "link rate")),
+        ("infer -m llama3-8b -c dgx-h100 --tp 8", ("First token of", "Every other token")),
+    ):
+        assert commsim(f"{line} --plot {tmp_path / 'p.svg'}").code == 0
+        text = (tmp_path / "p.svg").read_text(encoding="utf-8")
+        assert [s for s in shown if s not in text] == []
 
 
 def test_output_is_the_same_with_a_picture(commsim: Command, tmp_path: Path) -> None:

@@ -110,6 +110,9 @@ def test_numbers_are_read_as_a_reader_would() -> None:
         (f"step {STEP}", 30, 3),
         (f"step {STEP} --pp 2 --simulate", 40, 4),
         (f"plan {PLAN} --explain", 60, 2),
+        ("infer -m llama3-8b -c dgx-h100 --tp 8 --batch 4", 50, 1),
+        ("simulate dgx-h100 all_reduce -s 1MiB -a ring --nodes 2 --late 3=50us --advise", 200, 3),
+        ("simulate dgx-h100 all_reduce -s 1MiB -a ring --die 3=1us --watchdog 1ms", 5, 3),
     ],
 )
 def test_what_the_page_says_is_what_json_gives(
@@ -117,7 +120,8 @@ def test_what_the_page_says_is_what_json_gives(
 ) -> None:
     output = tmp_path / "report.html"
     ran = commsim(f"report {line} -o {output}")
-    assert (ran.code, ran.err, ran.out) == (0, "", f"report written to {output}\n")
+    assert (ran.code, ran.err) == (3 if "--die" in line else 0, "")  # what never ends
+    assert ran.out == f"report written to {output}\n"
     page = Page(output.read_text(encoding="utf-8"))
     assert page.data == commsim(f"{line} --json").json
     assert check(page) >= least
@@ -171,6 +175,21 @@ def test_a_wrong_name_or_place_is_one_line(commsim: Command, tmp_path: Path) -> 
 def test_json_is_printed_too_where_it_is_asked_for(commsim: Command, tmp_path: Path) -> None:
     ran = commsim(f"report predict dgx-h100 all_reduce -s 1MiB -o {tmp_path / 'r.html'} --json")
     assert ran.json == Page((tmp_path / "r.html").read_text(encoding="utf-8")).data
+
+
+def test_a_page_follows_light_and_dark(commsim: Command, tmp_path: Path) -> None:
+    """Pictures take their ground and ink from the page, which has both for screens."""
+    output = tmp_path / "r.html"
+    assert commsim(f"report predict dgx-h100 all_reduce -s 1MiB -o {output}").code == 0
+    text = output.read_text(encoding="utf-8")
+    dark = text.partition("@media screen and (prefers-color-scheme: dark)")[2].partition("}")[0]
+    pictures = text.partition("<figure")[2]
+    for name in ("ground", "ink", "text", "grid"):
+        assert f"var(--plot-{name})" in pictures
+        assert f"--plot-{name}: #" in dark
+        assert f"--plot-{name}: #" in text.partition("@media")[0]
+    assert "#FFFFFF" not in pictures.upper()
+    assert "#222222" not in pictures
 
 
 def test_every_kind_has_its_contents() -> None:

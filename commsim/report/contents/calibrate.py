@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from commsim.report.contents.shared import ERRORS
 from commsim.report.page import Facts, Lines, Part, Table
 
 
@@ -36,11 +37,7 @@ PARTS: tuple[Part, ...] = (
         columns=(
             ("held back by", "left_out"),
             ("group", "group"),
-            ("points", "points"),
-            ("median", "median"),
-            ("mean", "mean"),
-            ("a tenth exceeds", "worst_tenth"),
-            ("bias", "bias"),
+            *ERRORS,
         ),
     ),
     Table(

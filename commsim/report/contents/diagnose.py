@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from commsim.report.contents.shared import INTERVAL
 from commsim.report.page import Facts, Lines, Part, Table
 
 
@@ -56,8 +57,7 @@ def parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
                 ("ranks", "n_ranks"),
                 ("measured", "measured_s"),
                 ("expected", "expected_s"),
-                ("from (80 %)", "interval_s/0"),
-                ("to (80 %)", "interval_s/1"),
+                *INTERVAL,
             ),
         ),
         Lines(title="Assumptions and doubts", path="notes"),

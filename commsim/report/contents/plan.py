@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from commsim.report.contents.shared import INTERVAL
 from commsim.report.page import Facts, Lines, Part, Table
 
 
@@ -40,8 +41,7 @@ PARTS: tuple[Part, ...] = (
             ("", "place"),
             *LAYOUT,
             ("step", "duration_s"),
-            ("from (80 %)", "interval_s/0"),
-            ("to (80 %)", "interval_s/1"),
+            *INTERVAL,
             ("tie", "tie"),
             ("MFU", "mfu"),
             ("memory left", "headroom_bytes"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from commsim.report.contents.shared import CHOICE, INTERVAL, PARTS_OF_TIME
 from commsim.report.page import Facts, Lines, Part, Table
 from commsim.report.words import words
 
@@ -23,26 +24,21 @@ PARTS: tuple[Part, ...] = (
         title="Answer",
         rows=(
             ("duration", "duration_s"),
-            ("from (80 %)", "interval_s/0"),
-            ("to (80 %)", "interval_s/1"),
+            *INTERVAL,
             ("algorithm bandwidth", "algorithm_bandwidth_bytes_per_s"),
             ("bus bandwidth", "bus_bandwidth_bytes_per_s"),
-            ("algorithm", "algorithm"),
-            ("protocol", "protocol"),
+            *CHOICE,
             ("channels", "channels"),
             ("bottleneck", "bottleneck"),
         ),
     ),
-    Table(
-        title="Where the time goes", path="breakdown_s", columns=(("part", "#key"), ("time", ""))
-    ),
+    Table(title="Where the time goes", path="breakdown_s", columns=PARTS_OF_TIME),
     Lines(title="Why the library chooses so", path="reasons"),
     Table(
         title="Candidates",
         path="alternatives",
         columns=(
-            ("algorithm", "algorithm"),
-            ("protocol", "protocol"),
+            *CHOICE,
             ("channels", "channels"),
             ("predicted", "duration_s"),
             ("library's estimate", "estimate_s"),

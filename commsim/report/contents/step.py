@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from commsim.report.contents.shared import INTERVAL, PARTS_OF_TIME, memory_by_stage
 from commsim.report.page import Facts, Lines, Part, Table
 
 
@@ -15,8 +16,6 @@ def title(data: Mapping[str, Any]) -> str:
 
 def parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
     """The answer, its parts, messages and memory; the played step where there is one."""
-    stages = data["memory"]["stages"]
-    held = dict.fromkeys(k for stage in stages for k in stage if k.endswith("_bytes"))
     played = (
         Facts(
             title="Played task by task",
@@ -32,7 +31,7 @@ def parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
         Table(
             title="Where the played step goes",
             path="simulated/breakdown_s",
-            columns=(("part", "#key"), ("time", "")),
+            columns=PARTS_OF_TIME,
         ),
     )
     return (
@@ -40,8 +39,7 @@ def parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
             title="Answer",
             rows=(
                 ("step", "duration_s"),
-                ("from (80 %)", "interval_s/0"),
-                ("to (80 %)", "interval_s/1"),
+                *INTERVAL,
                 ("tokens/s of a GPU", "tokens_per_s_per_gpu"),
                 ("MFU", "mfu"),
                 ("bubble", "bubble_s"),
@@ -53,7 +51,7 @@ def parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
         Table(
             title="Where the step goes",
             path="breakdown_s",
-            columns=(("part", "#key"), ("time", "")),
+            columns=PARTS_OF_TIME,
         ),
         *played,
         Table(
@@ -70,16 +68,7 @@ def parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
                 ("exposed of each", "exposed_each_s"),
             ),
         ),
-        Table(
-            title="Memory by stage",
-            path="memory/stages",
-            columns=(
-                ("stage", "stage"),
-                ("rank", "rank"),
-                ("fullest", "moment"),
-                *((k.removesuffix("_bytes").replace("_", " "), k) for k in held),
-            ),
-        ),
+        memory_by_stage(data["memory"]["stages"]),
         Table(title="Layout", path="layout", columns=(("option", "#key"), ("value", ""))),
         Lines(title="Assumptions and doubts", path="notes"),
     )

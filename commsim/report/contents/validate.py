@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from commsim.report.contents.shared import CHOICE, ERRORS, INTERVAL
 from commsim.report.page import Facts, Part, Table
 
 
@@ -35,11 +36,7 @@ PARTS: tuple[Part, ...] = (
         columns=(
             ("by", "kind"),
             ("group", "group"),
-            ("points", "points"),
-            ("median", "median"),
-            ("mean", "mean"),
-            ("a tenth exceeds", "worst_tenth"),
-            ("bias", "bias"),
+            *ERRORS,
             ("inside 80 %", "inside"),
         ),
     ),
@@ -53,10 +50,8 @@ PARTS: tuple[Part, ...] = (
             ("nodes", "nodes"),
             ("measured", "measured_s"),
             ("predicted", "predicted_s"),
-            ("from (80 %)", "interval_s/0"),
-            ("to (80 %)", "interval_s/1"),
-            ("algorithm", "algorithm"),
-            ("protocol", "protocol"),
+            *INTERVAL,
+            *CHOICE,
             ("where", "where"),
         ),
     ),

@@ -41,9 +41,14 @@ def candidates(found: Sequence[Alternative], chosen: tuple[str, str], title: str
         y=alt.Y("candidate:N").sort(list(dict.fromkeys(map(str, order)))).axis(title=None),
         x=alt.X("time:Q", **times("time", [r["time"] for r in rows])),
     )
-    marks = base.mark_point(filled=True, size=90).encode(
-        color=colour("what", ["predicted", "library's estimate"]),
-        shape=alt.Shape("what:N", legend=None),
+    kinds = ["predicted", "library's estimate"]
+    marks = base.mark_point(filled=True, size=90, opacity=1).encode(
+        color=colour("what", kinds),
+        shape=alt.Shape(
+            "what:N",
+            scale=alt.Scale(domain=kinds, range=["square", "circle"]),
+            legend=alt.Legend(title=None, labelLimit=620, symbolOpacity=1),
+        ),
         tooltip=["candidate:N", "what:N", "text:N"],
     )
     ring = base.mark_point(size=260, color=VERMILION, strokeWidth=1.6).transform_filter(

@@ -14,6 +14,7 @@ from commsim.report.plots.style import (
     BLACK,
     BLUE,
     GREY,
+    GROUND,
     TIME_LABEL,
     WIDTH,
     Chart,
@@ -64,10 +65,12 @@ def _causes(causes: Sequence[Cause], one: Seconds, other: Seconds, size: str) ->
     )  # fmt: skip
     shade = alt.condition("datum.change == ''", alt.value(GREY), alt.value(BLUE))
     now = alt.Chart(data([{"time": one}])).mark_rule(color=BLACK, strokeDash=[4, 3])
+    words = base.encode(text="text:N")
     return alt.layer(
         base.mark_bar(opacity=0.85).encode(color=shade),
-        base.mark_text(align="left", dx=5, color=BLACK).encode(text="text:N"),
         now.encode(x=across),
+        words.mark_text(align="left", dx=5, stroke=GROUND, strokeWidth=4, strokeJoin="round"),
+        words.mark_text(align="left", dx=5, color=BLACK),
     ).properties(
         width=1.3 * WIDTH, height=28 * len(rows),
         title=heading(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
 from commsim.planning.plans import Plans
@@ -11,12 +13,12 @@ from commsim.report.plots.style import (
     GREEN,
     GREY,
     HEIGHT,
-    TIME_LABEL,
     VERMILION,
     WIDTH,
     Chart,
     data,
     heading,
+    times,
 )
 from commsim.units import GIB, format_size, format_time
 
@@ -26,7 +28,7 @@ KINDS = {BEST: VERMILION, TIED: BLUE, OTHER: GREY, FRONT: GREEN}
 
 def pareto(plans: Plans) -> Chart:
     """Time of a step (s) against bytes on the fullest GPU for every plan; lower left is better."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     drawn_last = [*((p, True) for p in plans.front), *((p, False) for p in reversed(plans))]
     for p, on_front in drawn_last:
         kind = BEST if p.place == 1 else TIED if p.tie else OTHER
@@ -40,10 +42,7 @@ def pareto(plans: Plans) -> Chart:
             }
         )  # fmt: skip
     capacity = plans.best.step.memory.capacity / GIB
-    across = (
-        alt.X("time:Q").scale(zero=False, nice=True).axis(title="time of a step",
-                                                          labelExpr=TIME_LABEL)
-    )  # fmt: skip
+    across = alt.X("time:Q", **times("time of a step", [r["time"] for r in rows]))
     upwards = alt.Y("needed:Q").axis(title="memory on the fullest GPU (GiB)")
     base = alt.Chart(data(rows)).encode(
         x=across, y=upwards,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
-from commsim.report.plots.style import WIDTH, Chart, colour, data, heading, sizes_axis
+from commsim.report.plots.style import GROUND, WIDTH, Chart, colour, data, heading, sizes_axis
 from commsim.report.regions import Region
 from commsim.units import format_size
 
@@ -28,7 +28,7 @@ def regions(rows: Mapping[str, Sequence[Region]], title: str) -> Chart:
     across = sizes_axis([n for row in rows.values() for r in row for n in (r.low, r.high)])
     return (
         alt.Chart(data(known))
-        .mark_bar(stroke="white", strokeWidth=1)
+        .mark_bar(stroke=GROUND, strokeWidth=1)
         .encode(
             x=across,
             x2=alt.X2("end:Q"),

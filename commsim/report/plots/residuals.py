@@ -50,11 +50,12 @@ def residuals(compared: Sequence[Compared], title: str) -> Chart:
     both = [c.point.measured for c in compared] + [c.prediction.duration for c in compared]
     ticks = log_ticks(both)
     ends = [ticks[0], ticks[-1]]
+    both_kinds = len({r["nodes"] for r in rows}) > 1
     base = alt.Chart(data(rows)).mark_point(filled=True, size=34, opacity=0.6).encode(
         color=colour("operation", operations, orient="bottom"),
         shape=alt.Shape("nodes:N", scale=alt.Scale(
             domain=["one node", "several nodes"], range=["circle", "triangle-up"]
-        ), legend=alt.Legend(title=None, orient="bottom")),
+        ), legend=alt.Legend(title=None, orient="bottom") if both_kinds else None),
         tooltip=["point:N", "where:N", "text:N"],
     )  # fmt: skip
     diagonal = alt.Chart(data([{"measured": e, "predicted": e} for e in ends])).mark_line(
@@ -63,7 +64,7 @@ def residuals(compared: Sequence[Compared], title: str) -> Chart:
     across = alt.X("measured:Q", **times("measured time", both))
     upwards = alt.Y("predicted:Q", **times("predicted time", both))
     zero = alt.Chart(data([{"error": 0}])).mark_rule(color=GREY)
-    error = alt.Y("error:Q").axis(title="predicted / measured - 1", format="+.0%")
+    error = alt.Y("error:Q").axis(title="predicted / measured - 1", format="+.2~%")
     left = alt.layer(diagonal.encode(x=across, y=upwards), base.encode(x=across, y=upwards))
     right = alt.layer(
         zero.encode(y=error),

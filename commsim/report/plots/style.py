@@ -1,7 +1,7 @@
 """What all pictures share: colours, axes with units, and the look.
 
 The eight colours are told apart with every common colour blindness (Okabe and Ito, "Color Universal
-Design", 2008). Pictures bring a white ground of their own, so that they can be read on a dark page.
+Design", 2008), on a light ground and on a dark one, where what is black here is nearly white.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ Rows: TypeAlias = Iterable[Mapping[str, Any]]
 BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, GREY, BLACK = "#E69F00", "#56B4E9", "#8A8A8A", "#222222"
 COLOURS = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, GREY)
-TEXT, GRID = "#333333", "#E4E4E4"
+TEXT, GRID, GROUND = "#333333", "#E4E4E4", "#FFFFFF"
+IDLE, HOTTEST = "#CDCDD3", "#8C1C00"
+WARMTH = (IDLE, ORANGE, VERMILION, HOTTEST)
+"""From nothing to all, darker and darker: read without colours too."""
+DARK = {
+    GROUND: "#16181D", BLACK: "#ECECF1", TEXT: "#D3D5DC", GRID: "#343843",
+    IDLE: "#4B4F5B", HOTTEST: "#FFC2AD",
+}  # fmt: skip
+"""What a dark picture has in place of a light one's colours."""
+PAGE = {GROUND: "ground", BLACK: "ink", TEXT: "text", GRID: "grid", IDLE: "idle", HOTTEST: "hot"}
+"""Colours that a page with pictures inside gives, as variables --plot-ink and so on."""
 GB = 1e9
 WIDTH, HEIGHT = 420, 280
 
@@ -92,7 +102,7 @@ def colour(
     """A colour for each name, the same for the same order; of a single one a legend if `always`."""
     scale = alt.Scale(domain=list(order), range=[COLOURS[i % 8] for i in range(len(order))])
     shown = (
-        alt.Legend(title=title, labelLimit=320, symbolOpacity=1, **legend)
+        alt.Legend(title=title, labelLimit=620, symbolOpacity=1, **legend)
         if always or len(order) > 1
         else None
     )
@@ -117,16 +127,37 @@ def heading(title: str, *lines: str) -> alt.TitleParams:
 def styled(chart: Any) -> Any:
     """The whole picture in commsim's look."""
     return (
-        chart.configure(background="white", font="system-ui, 'DejaVu Sans', sans-serif", padding=14)
+        chart.configure(background=GROUND, font="system-ui, 'DejaVu Sans', sans-serif", padding=14)
         .configure_axis(
             gridColor=GRID, domainColor=GREY, tickColor=GREY, labelColor=TEXT, titleColor=TEXT,
             labelFontSize=11, titleFontSize=12, titleFontWeight="normal", labelLimit=320,
+            labelFlush=False, labelSeparation=6,
         )
         .configure_title(
             anchor="start", color=BLACK, fontSize=14, subtitleColor=TEXT, subtitleFontSize=11,
             offset=10,
         )
-        .configure_legend(labelColor=TEXT, titleColor=TEXT, labelFontSize=11, titleFontSize=11)
+        .configure_legend(
+            labelColor=TEXT, titleColor=TEXT, labelFontSize=11, titleFontSize=11, labelLimit=620,
+            symbolBaseFillColor=GREY, symbolBaseStrokeColor=GREY,
+        )
         .configure_header(labelColor=TEXT, titleColor=TEXT)
         .configure_view(stroke=None)
     )  # fmt: skip
+
+
+def spec(chart: Any, *, dark: bool = False) -> dict[str, Any]:
+    """The whole picture as Vega-Lite, in commsim's look, for a light or a dark ground."""
+    found: dict[str, Any] = styled(chart).to_dict()
+    data = found.pop("datasets", {})
+    if dark:
+        found = _recoloured(found)
+    return found | {"datasets": data}
+
+
+def _recoloured(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {key: _recoloured(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_recoloured(value) for value in part]
+    return DARK.get(part, part) if isinstance(part, str) else part

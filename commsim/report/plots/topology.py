@@ -13,10 +13,12 @@ from commsim.report.plots.style import (
     BLUE,
     GREEN,
     GREY,
+    GROUND,
     ORANGE,
     PINK,
     SKY,
     VERMILION,
+    WARMTH,
     WIDTH,
     Chart,
     data,
@@ -57,7 +59,7 @@ def topology(
         x=ACROSS, y=UPWARDS,
         tooltip=["name:N", "kind:N"],
     )  # fmt: skip
-    marks = dots.mark_point(filled=True, size=110, opacity=1, stroke="white", strokeWidth=1).encode(
+    marks = dots.mark_point(filled=True, size=110, opacity=1, stroke=GROUND, strokeWidth=1).encode(
         color=alt.Color("kind:N").scale(domain=kinds, range=[DOTS[k][0] for k in kinds]).legend(
             title="device", orient="right"
         ),
@@ -66,12 +68,15 @@ def topology(
         ),
     )  # fmt: skip
     few = len(drawn.dots) <= NAMED * 2
-    names = dots.mark_text(dy=-11, fontSize=9, color=BLACK).transform_calculate(
-        short="replace(datum.name, /^.*\\//, '')"
+    named = dots.transform_calculate(short="replace(datum.name, /^.*\\//, '')").encode(
+        text="short:N"
     )
     layers: list[Any] = [_wires(drawn, load is not None), marks]
-    if few:
-        layers.append(names.encode(text="short:N"))
+    if few:  # each name stands on a ground of its own, not on the links
+        ground = named.mark_text(
+            dy=-11, fontSize=9, stroke=GROUND, strokeWidth=3, strokeJoin="round"
+        )
+        layers += [ground, named.mark_text(dy=-11, fontSize=9, color=BLACK)]
     note = (
         f"the first {drawn.nodes} of {cluster.nodes} nodes" if drawn.nodes < cluster.nodes
         else f"{cluster.nodes} node{'s' * (cluster.nodes > 1)}"
@@ -109,7 +114,7 @@ def _wires(drawn: Drawing, loaded: bool) -> Chart:
     rows.sort(key=lambda r: r["load"])  # the hot ones on top
     kinds = list(dict.fromkeys(str(r["kind"]) for r in rows))
     shade = (
-        alt.Color("load:Q").scale(scheme="yelloworangered", domain=[0, 1]).legend(
+        alt.Color("load:Q").scale(range=list(WARMTH), domain=[0, 1]).legend(
             title="share of time busy", format=".0%", orient="right"
         )
         if loaded
@@ -127,7 +132,7 @@ def _wires(drawn: Drawing, loaded: bool) -> Chart:
         tips.append(alt.Tooltip("load:Q", format=".1%", title="share of time busy"))
     return (
         alt.Chart(data(rows))
-        .mark_rule(opacity=0.75)
+        .mark_rule(opacity=0.8)
         .encode(x=ACROSS, y=UPWARDS, x2="x2:Q", y2="y2:Q", color=shade, strokeWidth=width,
                 tooltip=tips)
     )  # fmt: skip
