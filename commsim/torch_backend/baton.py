@@ -69,17 +69,22 @@ class Seat:
 class Baton:
     """Runs `body(rank)` for every rank, one at a time.
 
-    when_stuck is called when no rank can run; it returns True after waking one.
+    go_on is called when no rank can run but those that poll, when_stuck when none can; both return
+    True after waking one.
     """
 
     def __init__(
-        self, ranks: Sequence[HasClock], isolation: Isolation, when_stuck: Callable[[], bool]
+        self,
+        ranks: Sequence[HasClock],
+        isolation: Isolation,
+        when_stuck: Callable[[], bool],
+        go_on: Callable[[], bool] = lambda: False,
     ) -> None:
         self.seats = {rank.number: Seat(rank) for rank in ranks}
         self.stopping = False
         self.switches = 0
         self._isolation = isolation
-        self._when_stuck = when_stuck
+        self._when_stuck, self._go_on = when_stuck, go_on
         self._ready = [(rank.now, rank.number) for rank in ranks]
         self._polling: list[int] = []
         self._idle = 0
@@ -129,6 +134,11 @@ class Baton:
             if number in self._polling:
                 self._polling.remove(number)
             heapq.heappush(self._ready, (seat.rank.now, number))
+
+    def waits_for(self, number: int) -> object:
+        """What a rank waits for; None: it does not, or does not run at all."""
+        seat = self.seats.get(number)
+        return None if seat is None or seat.state is not State.BLOCKED else seat.waits_for
 
     def waiting(self) -> dict[int, object]:
         """What each blocked rank waits for."""
@@ -185,6 +195,8 @@ class Baton:
         while True:
             if self._ready:
                 return self.seats[heapq.heappop(self._ready)[1]]
+            if self._go_on():
+                continue
             if self._polling:
                 return self.seats[self._polling.pop(0)]
             if not self._when_stuck():

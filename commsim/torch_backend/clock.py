@@ -7,9 +7,10 @@ stream, not the host, as with CUDA; `synchronize` moves the host.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from commsim.torch_backend.records import Group, Operation, Post
+from commsim.torch_backend.records import Operation, Post
 from commsim.units import Seconds
 
 
@@ -52,9 +53,7 @@ class Clock:
     busy: Seconds = 0.0
     exposed: Seconds = 0.0
     awaiting_others: Seconds = 0.0
-    groups: dict[Group, Seconds] = field(default_factory=dict)
-    egress: Seconds = 0.0
-    ingress: Seconds = 0.0
+    queues: dict[Hashable, Operation] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     current: Lane = field(init=False)
 
@@ -106,16 +105,9 @@ class Clock:
         post.awaiting_others += waited
         self.awaiting_others += waited
 
-    def queue_position(self, operation: Operation, egress: bool, ingress: bool) -> Seconds:
-        """s, from when this rank's part of an operation may use its lane of the network."""
-        busy = self.groups.get(operation.group, 0.0) if not (egress or ingress) else 0.0
-        return max(busy, self.egress if egress else 0.0, self.ingress if ingress else 0.0)
-
-    def occupy(self, operation: Operation, egress: bool, ingress: bool) -> None:
-        """Keep that lane until the operation's end."""
-        if not (egress or ingress):
-            self.groups[operation.group] = operation.end
-        if egress:
-            self.egress = operation.end
-        if ingress:
-            self.ingress = operation.end
+    def follow(self, queue: Hashable, operation: Operation) -> Operation | None:
+        """Put an operation in one of the rank's queues: of a group, of messages one way. The one
+        before it, after whose end it may use the network."""
+        before = self.queues.get(queue)
+        self.queues[queue] = operation
+        return before

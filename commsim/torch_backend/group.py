@@ -382,6 +382,7 @@ class SimulatedGroup(private.ProcessGroup):
 
     def _handle(self, post: Post, result: Sequence[Tensor]) -> SimulatedWork:
         work = SimulatedWork(self._world, post, list(result))
+        self._rank.handles.keep(work)
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work

@@ -27,6 +27,7 @@ from commsim.topology.cluster import Cluster
 from commsim.torch_backend import cuda_shim, fake, private, streams
 from commsim.torch_backend.compute import Compute, Roofline, roofline
 from commsim.torch_backend.errors import NoSimulationError, UnsupportedCallError
+from commsim.torch_backend.footprint import Footprints
 from commsim.torch_backend.group import SimulatedGroup
 from commsim.torch_backend.isolation import Isolated
 from commsim.torch_backend.pricing import Places, Prices
@@ -47,6 +48,7 @@ class Options:
 
     compute: "roofline", "measured" or "none"; launch: s a kernel costs the host. ranks: those that
     really run; None: all. fake: tensors have shapes and no data. cuda_shim: see cuda_shim.py.
+    share_links: operations under way at once slow each other.
     """
 
     nproc_per_node: int | None = None
@@ -58,6 +60,7 @@ class Options:
     keep_spans: bool = False
     fake: bool = False
     cuda_shim: bool = False
+    share_links: bool = True
     profile: Profile | None = None
     library: Library | None = None
 
@@ -75,7 +78,7 @@ def run(
     world = _world(cluster, options)
     mains = {number: _main(path) for number in world.ranks}
     compute = Compute(
-        mode=options.compute, model=options.model or roofline(cluster),
+        mode=options.compute, model=_model(cluster, options),
         keep_spans=options.keep_spans, fake=options.fake, cuda_shim=options.cuda_shim,
     )  # fmt: skip
     for rank in world.ranks.values():
@@ -138,6 +141,7 @@ def _world(cluster: Cluster, options: Options) -> World:
     library = options.library or find_library(cluster.default_library)
     prices = Prices(
         places=Places(cluster=cluster, nproc_per_node=per_node), library=library,
+        footprints=Footprints(cluster=cluster, shared=options.share_links),
         profile=options.profile,
     )  # fmt: skip
     return World(
@@ -217,7 +221,7 @@ def _torch(world: World) -> Iterator[None]:
         (dist.distributed_c10d, "monitored_barrier", _monitored_barrier),
     )
     try:
-        with private.one_process_per_thread(new_group, _meet, replace):
+        with private.one_process_per_thread(new_group, _meet, world.groups.add, replace):
             yield
     finally:
         hook.remove()

@@ -26,6 +26,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 NAME = "commsim"  # of the backend
+# C++ holds on to the Python half of a Work; before, that half was gone once Python forgot it, and
+# waiting in C++ never ended. Known of 2.6 (no) and 2.13 (yes).
+KEEPS_HANDLES = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 TABLES = (
     "default_pg", "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "group_count",
     "tags_to_pg", "pg_to_tag", "pg_coalesce_state", "comms", "pg_config_info",
@@ -176,11 +179,13 @@ def resolve(group: Any) -> Any:
 def one_process_per_thread(
     backend: Callable[[Any, Any], Any],
     rendezvous: Callable[[], tuple[Any, int, int]],
+    note_group: Callable[[tuple[int, ...]], None],
     replace: tuple[tuple[Any, str, Any], ...] = (),
 ) -> Iterator[None]:
     """While this lasts, torch.distributed takes a thread for a process and `backend` for all.
 
-    rendezvous: the store, the rank and the world size of the calling thread.
+    rendezvous: the store, the rank and the world size of the calling thread. note_group: is told
+    the ranks of every group that a rank makes, as a member or not.
     """
     register(backend)
     helper = c10d._new_process_group_helper
@@ -190,6 +195,7 @@ def one_process_per_thread(
     ) -> Any:
         if size < 0:  # MPI's are not known before
             _, rank, size = rendezvous()
+        note_group(tuple(ranks) or tuple(range(size)))
         more.update(device_id=None, backend_options=None)
         ours = dist.Backend(NAME)
         group, prefix = helper(size, rank, ranks, ours, store, name, **more)

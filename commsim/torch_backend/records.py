@@ -113,8 +113,8 @@ class Post:
 
     @property
     def done(self) -> bool:
-        """Has the data moved, or at least left the sender's buffer?"""
-        return self.operation.matched or self.buffered is not None
+        """Is it over, or has the data at least left the sender's buffer?"""
+        return self.operation.over or self.buffered is not None
 
     @property
     def end(self) -> Seconds:
@@ -129,7 +129,9 @@ Mover = Callable[["Operation"], None]
 class Operation:
     """One collective of a group, or one message: the posts of its ranks, and when it takes place.
 
-    sequence: its number in the group (collectives). number: the order of completion. start, end: s.
+    sequence: its number in the group (collectives). number: the order in which their ranks had all
+    come. matched: they have, and the data has moved. over: start and end, s, are known. alone: s
+    that it takes with the network to itself.
     """
 
     group: Group
@@ -141,6 +143,8 @@ class Operation:
     number: int = -1
     start: Seconds = 0.0
     end: Seconds = 0.0
+    over: bool = False
+    alone: Seconds = 0.0
     algorithm: str = ""
 
     @property

@@ -12,11 +12,12 @@ from commsim.topology.cluster import Cluster
 from commsim.torch_backend.failure import Failure
 from commsim.torch_backend.records import Operation
 from commsim.torch_backend.world import World
-from commsim.units import Bytes, Seconds
+from commsim.units import Bytes, Seconds, format_time
 
 WARM_UP = (
     2  # optimizer steps left out: DDP's first has one bucket, and its buckets are then rebuilt
 )
+SLOWED = 1e-9  # of the run's duration: less is rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +155,14 @@ class Run:
             what = "sent" if post.call.is_send else "posted as a receive"
             found[f"{post.call} at {post.call.where} of rank {post.call.rank} was {what}, and "
                   f"never met its counterpart"] = None  # fmt: skip
+        longer = [o.duration - o.alone for o in self.operations if o.over]
+        slowed = [more for more in longer if more > SLOWED * self.duration]
+        if slowed:
+            more = format_time(sum(slowed))
+            found[
+                f"operations under way at once slowed each other: {len(slowed)} of {len(longer)} "
+                f"took longer than alone, by {more} in all"
+            ] = None
         for prediction in list(self.world.prices.known.values())[:1]:
             found |= dict.fromkeys(prediction.notes)
         return tuple(found)

@@ -41,6 +41,7 @@ class SimulatedWork(private.Work):
 
     def wait(self, timeout: Any = None) -> bool:
         self._world.wait(self._post)
+        self._world.ranks[self._post.call.rank].handles.waited(self)
         return True
 
     def synchronize(self) -> None:
@@ -66,12 +67,12 @@ class SimulatedWork(private.Work):
         return None
 
     def result(self) -> list[torch.Tensor]:
-        self._world.await_data(self._post)
+        self._world.await_end(self._post)
         return self._result
 
     def source_rank(self) -> int:
         """The place of the sender in the group."""
-        self._world.await_data(self._post)
+        self._world.await_end(self._post)
         sender = self._post.operation.of("send").call
         return sender.group.ranks.index(sender.rank)
 

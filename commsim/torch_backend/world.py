@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 from commsim.torch_backend.baton import Baton, Isolation
 from commsim.torch_backend.clock import Clock, Mark
 from commsim.torch_backend.failure import Failure, explain
+from commsim.torch_backend.footprint import NOTHING, Footprint
+from commsim.torch_backend.groups import Groups
+from commsim.torch_backend.handles import Handles
 from commsim.torch_backend.matching import Collectives, Messages
 from commsim.torch_backend.pricing import Prices
 from commsim.torch_backend.records import Call, Mover, Operation, Post, Where
+from commsim.torch_backend.sharing import Flow, Traffic
 from commsim.torch_backend.situation import Blocked, Raised, Situation
 from commsim.units import Bytes, Seconds
 
+MUCH = 256  # stretches of time after which to look which of them can be forgotten
 HOST_LIBRARIES = ("gloo", "mpi")  # their wait() blocks the host, not a stream
 
 
@@ -22,7 +27,8 @@ HOST_LIBRARIES = ("gloo", "mpi")  # their wait() blocks the host, not a stream
 class Rank:
     """One rank of the script. steps: s, the end of each optimizer step. posts: all it called.
 
-    state: what the process-wide tables of torch and Python hold for it while it runs.
+    state: what the process-wide tables of torch and Python hold for it while it runs. handles: of
+    what it has called, for as long as torch's C++ may use them.
     """
 
     number: int
@@ -34,6 +40,7 @@ class Rank:
     posts: list[Post] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     in_flight: list[tuple[int, int, bool, Post, Any]] = field(default_factory=list)
+    handles: Handles = field(default_factory=Handles)
     error: BaseException | None = None
     error_at: Where | None = None
     traceback: str = ""
@@ -75,20 +82,27 @@ class World:
     store: dict[str, bytes] = field(default_factory=dict)
     failure: Failure | None = None
     notes: dict[str, None] = field(default_factory=dict)
+    groups: Groups = field(init=False)
+    traffic: Traffic = field(init=False)
     collectives: Collectives = field(init=False)
     messages: Messages = field(default_factory=Messages)
     baton: Baton = field(init=False)
+    _much: int = MUCH
 
     def __post_init__(self) -> None:
         for number in self.present:
             node, local = divmod(number, self.nproc_per_node)
             self.ranks[number] = Rank(number=number, local=local, node=node, world=self)
         self.collectives = Collectives(frozenset(self.present))
+        self.groups = Groups(present=frozenset(self.present), per_machine=self.nproc_per_node)
+        self.traffic = Traffic(capacity=lambda: self.prices.footprints.capacity)
 
     def run(self, body: Callable[[Rank], None], isolation: Isolation) -> None:
         """Run the script on every rank to its end, or until no rank can go on."""
-        self.baton = Baton(tuple(self.ranks.values()), isolation, self._stuck)
+        self.baton = Baton(tuple(self.ranks.values()), isolation, self._stuck, self._go_on)
         self.baton.run(body)
+        while self._go_on():  # operations that nobody waits for
+            pass
 
     def post_collective(self, call: Call, buffers: object, move: Mover) -> Post:
         """Register one rank's part; the last rank's carries the operation out."""
@@ -114,15 +128,15 @@ class World:
         return post
 
     def wait(self, post: Post) -> None:
-        """The rank's current stream waits for the operation; its thread until the data is there."""
-        self.await_data(post)
+        """The rank's current stream waits for the operation; its thread until that is over."""
+        self.await_end(post)
         clock = self.ranks[post.call.rank].clock
         clock.hold(clock.current, Mark(post.end, post))
         if post.call.operation == "barrier" or self.prices.library.name in HOST_LIBRARIES:
             clock.synchronize()
 
-    def await_data(self, post: Post) -> None:
-        """Hand the baton on until all ranks have come."""
+    def await_end(self, post: Post) -> None:
+        """Hand the baton on until it is over."""
         rank = self.ranks[post.call.rank]
         if not post.done:
             self.baton.block(rank, post, lambda: post.done)
@@ -147,60 +161,78 @@ class World:
                 self.baton.wake(number)
 
     def _carry_out(self, operation: Operation) -> None:
-        """Set when it takes place, move its data, and let its ranks go on."""
-        sides = []
-        for post in operation.posts:
-            message = operation.is_message
-            egress, ingress = message and post.call.is_send, message and not post.call.is_send
-            sides.append((post, self.ranks[post.call.rank].clock, egress, ingress))
-        operation.start = max(
-            max(post.ready, clock.queue_position(operation, egress, ingress))
-            for post, clock, egress, ingress in sides
-        )
-        operation.end = operation.start + self._price(operation)
-        for _, clock, egress, ingress in sides:
-            clock.occupy(operation, egress, ingress)
+        """All have come: move its data, and let it begin."""
+        operation.move(operation)
+        self._begin(operation)
+
+    def _begin(self, operation: Operation) -> None:
+        """It takes place as soon as its ranks' queues and the network let it."""
+        operation.matched = True
         operation.number = len(self.operations)
         self.operations.append(operation)
-        operation.move(operation)
-        operation.matched = True
-        for post in operation.posts:
-            self.baton.wake(post.call.rank)
+        before = [
+            self.ranks[post.call.rank].clock.follow(_queue(post), operation)
+            for post in operation.posts
+        ]
+        takes, several = self._price(operation)
+        self.traffic.add(
+            Flow(
+                operation=operation, ready=max(post.ready for post in operation.posts),
+                after=tuple({id(o): o for o in before if o is not None}.values()),
+                left=operation.alone, takes=takes, several=several,
+            )
+        )  # fmt: skip
+        if self.groups.single and not operation.is_message:
+            self._go_on()  # nothing can be in its way
 
-    def _price(self, operation: Operation) -> Seconds:
+    def _price(self, operation: Operation) -> tuple[Callable[[], Footprint], bool]:
+        """Sets how long it takes alone. Its footprint, and whether that is of others too."""
         call = operation.call
         if operation.is_message:
-            send = operation.of("send").call
-            assert send.peer is not None
-            destination = operation.of("recv").call.rank
-            return self.prices.of_message(send.rank, destination, send.nbytes, send.dtype)
+            sender, receiver = (call.rank, call.peer) if call.is_send else (call.peer, call.rank)
+            if len(operation.posts) == 2:  # a receive may be from any rank
+                call = operation.of("send").call
+                sender, receiver = call.rank, call.peer
+            assert sender is not None
+            assert receiver is not None
+            asked = sender, receiver, call.nbytes, call.dtype
+            operation.alone = self.prices.of_message(*asked)
+            return lambda: self.prices.footprint_of_message(*asked), False
         splits = None
         if call.splits is not None and len(operation.posts) == len(operation.group.ranks):
             splits = tuple(post.call.splits or () for post in operation.in_order)
-        prediction = self.prices.predicted(call, splits)
+        prediction = self.prices.of_collective(call, splits)
         if prediction is None:
-            return 0.0
+            return lambda: NOTHING, False
+        operation.alone = prediction.duration
         operation.algorithm = f"{prediction.algorithm} {prediction.protocol}".strip()
-        return prediction.duration
+        sisters = self.groups.sisters(operation.group.ranks)
+        return (
+            lambda: self.prices.footprint_of_collective(call, splits, sisters),
+            bool(sisters),
+        )  # fmt: skip
+
+    def _go_on(self) -> bool:
+        """Virtual time passes until an operation ends; False: none is under way."""
+        ended = self.traffic.advance()
+        for operation in ended:
+            for post in operation.posts:
+                if self.baton.waits_for(post.call.rank) is post:
+                    self.baton.wake(post.call.rank)
+        if len(self.traffic.past) > self._much:
+            behind = (rank.clock.host for rank in self.ranks.values())
+            self.traffic.forget(min(behind))
+            self._much = 2 * len(self.traffic.past) + MUCH
+        return bool(ended)
 
     def _send_away(self, call: Call, ready: Seconds, buffers: object, move: Mover) -> Post:
         """A message with a rank that is not simulated: it takes its time, and carries nothing."""
-        assert call.peer is not None
         self.notes["messages with ranks that are not simulated carry no data and never wait"] = None
         operation = Operation(group=call.group, move=move)
         post = Post(call=call, ready=ready, buffers=buffers, operation=operation)
         operation.posts.append(post)
         self.ranks[call.rank].posts.append(post)
-        clock = self.ranks[call.rank].clock
-        operation.start = max(
-            ready, clock.queue_position(operation, call.is_send, not call.is_send)
-        )
-        ends = (call.rank, call.peer) if call.is_send else (call.peer, call.rank)
-        operation.end = operation.start + self.prices.of_message(*ends, call.nbytes, call.dtype)
-        clock.occupy(operation, call.is_send, not call.is_send)
-        operation.number = len(self.operations)
-        self.operations.append(operation)
-        operation.matched = True
+        self._begin(operation)
         return post
 
     def _stuck(self) -> bool:
@@ -254,3 +286,12 @@ class World:
             rank=number, text=str(call), where=call.where, post=what,
             waits_for=tuple(r for r in missing if r != number),
         )  # fmt: skip
+
+
+def _queue(post: Post) -> Hashable:
+    """Where it waits for its turn: a group's collectives, and a rank's messages one way, go one
+    after the other."""
+    call = post.call
+    if post.operation.is_message:
+        return "out" if call.is_send else "in"
+    return call.group

@@ -11,6 +11,7 @@ nothing stands between the script and Gloo.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -128,6 +129,11 @@ class Recording(dist.ProcessGroup):
         self.note("reduce_scatter", size(inputs), inputs)
         return self.inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
 
+    _allgather_base = all_gather_single  # as torch called them before 2.13
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
     def gather(self, outputs, inputs, opts):
         self.note("gather", size(inputs) * len(self.ranks), inputs, opts.rootRank)
         return self.inner.gather(outputs, inputs, opts)
@@ -139,6 +145,8 @@ class Recording(dist.ProcessGroup):
     def all_to_all_single(self, output, value, output_splits, input_splits, opts):
         self.note("all_to_all", size(value), value)
         return self.inner.alltoall_base(output, value, output_splits, input_splits, opts)
+
+    alltoall_base = all_to_all_single
 
     def alltoall(self, outputs, inputs, opts):
         self.note("all_to_all", size(inputs), inputs)
@@ -193,6 +201,8 @@ def rank_of(script: str, rank: int, n: int, port: int, folder: Path) -> None:
     torch.set_num_threads(1)
     if not PLAIN:
         install()
+    rendezvous = sys.modules["torch.distributed.rendezvous"]
+    rendezvous.TCPStore = functools.partial(dist.TCPStore, use_libuv=False)
     sys.argv = [script]
     sys.path.insert(0, str(Path(script).resolve().parent))
     printed = io.StringIO()
@@ -235,7 +245,9 @@ def forked(work: Callable[[], None]) -> int:
 
 def host_store(pipe: int) -> None:
     """Holds the store, as torchrun's agent does: rank 0 may end before the others."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False
+    )  # Debian's has none
     os.write(pipe, str(store.port).encode())
     time.sleep(600)
 

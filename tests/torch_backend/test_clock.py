@@ -61,11 +61,9 @@ def test_streams_beside_the_compute_stream_hide_communication() -> None:
     assert (clock.exposed, operation.exposed) == (2.0, 2.0)
 
 
-def test_a_group_carries_out_one_operation_at_a_time_and_messages_one_each_way() -> None:
-    clock, first = Clock(), post(0.0, 4.0).operation
-    clock.occupy(first, egress=False, ingress=False)
-    assert clock.queue_position(first, egress=False, ingress=False) == 4.0
-    assert clock.queue_position(first, egress=True, ingress=False) == 0.0
-    clock.occupy(first, egress=True, ingress=False)
-    assert clock.queue_position(first, egress=True, ingress=False) == 4.0
-    assert clock.queue_position(first, egress=False, ingress=True) == 0.0
+def test_a_queue_tells_what_is_to_end_before() -> None:
+    clock, first, second = Clock(), post(0.0, 4.0).operation, post(4.0, 5.0).operation
+    assert clock.follow("out", first) is None
+    assert clock.follow(GROUP, first) is None
+    assert clock.follow("out", second) is first
+    assert clock.follow("in", second) is None
