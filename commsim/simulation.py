@@ -211,7 +211,10 @@ def chosen(network: ClusterNetwork, carried: Carried) -> Network:
     """The network with the NICs that the library takes, and equal machines as one."""
     if not network.cluster.node.nics:
         return network
-    chosen = ChosenNics(base=network, exits=carried.exits, rails=carried.rails, ports=carried.ports)
+    chosen = ChosenNics(
+        base=network, exits=carried.exits, entries=carried.entries, devices=carried.devices,
+        rails=carried.rails, ports=carried.ports,
+    )  # fmt: skip
     return Folded(base=chosen, whole=network, hosts=carried.hosts) if carried.hosts else chosen
 
 

@@ -137,6 +137,20 @@ class ClusterNetwork(Network):
         self, schedule: Schedule, source: Ints, destination: Ints, channel: Ints, reduces: Ints
     ) -> Ways:
         """One way for each entry; a rank crosses nothing to itself."""
+        none = np.full_like(source, -1)
+        return self.by_nics(schedule, source, destination, channel, (none, none))
+
+    def by_nics(
+        self,
+        schedule: Schedule,
+        source: Ints,
+        destination: Ints,
+        channel: Ints,
+        nics: tuple[Ints, Ints],
+    ) -> Ways:
+        """The ways of entries which, where they go over the network, leave and enter machines by
+        these NICs of theirs; -1: by the rank's own.
+        """
         n = len(self._group.rank)
         if schedule.chunks.n != n:
             raise CollectiveError(
@@ -146,12 +160,21 @@ class ClusterNetwork(Network):
         ranks = (source < n) & (destination < n)
         apart = source != destination
         away, via = np.flatnonzero(ranks & apart), np.flatnonzero(~ranks & apart)
-        self._to_ranks(draft, away, source[away], destination[away], channel[away])
+        ends = nics[0][away], nics[1][away]
+        self._to_ranks(draft, away, source[away], destination[away], channel[away], ends)
         if len(via):
             self._to_switches(draft, via, source[via], destination[via], channel[via])
         return draft.ways(halved=~ranks)
 
-    def _to_ranks(self, draft: Draft, way: Ints, source: Ints, target: Ints, channel: Ints) -> None:
+    def _to_ranks(
+        self,
+        draft: Draft,
+        way: Ints,
+        source: Ints,
+        target: Ints,
+        channel: Ints,
+        nics: tuple[Ints, Ints],
+    ) -> None:
         """Over NVLink or PCIe where they join two ranks, else over the network."""
         group, machine = self._group, self._machine
         hosts = group.host[source], group.host[target]
@@ -164,13 +187,21 @@ class ClusterNetwork(Network):
         draft.inside(way, first, last, hosts)
         far = np.flatnonzero((inside == 0) & ~switched)
         if len(far):
-            self._over_network(draft, way[far], source[far], target[far], channel[far])
+            ends = nics[0][far], nics[1][far]
+            self._over_network(draft, way[far], source[far], target[far], channel[far], ends)
 
     def _over_network(
-        self, draft: Draft, way: Ints, source: Ints, target: Ints, channel: Ints
+        self,
+        draft: Draft,
+        way: Ints,
+        source: Ints,
+        target: Ints,
+        channel: Ints,
+        nics: tuple[Ints, Ints],
     ) -> None:
         """From NIC to NIC: within one, or over the switches that they are on, or by others."""
-        a, b = self._group.exits(source, channel), self._group.exits(target, channel)
+        a = self._group.exits(source, channel, nics[0])
+        b = self._group.exits(target, channel, nics[1])
         known = (a.host == b.host) & (a.nic == b.nic) & (a.out > 0)
         on = np.flatnonzero(a.joined & b.joined & ~known)
         goals, goal = distinct(b.leaf[on], self._switches.vertices)

@@ -74,10 +74,14 @@ class Group:
         table[np.arange(table.shape[1]) < count[:, np.newaxis]] = [i for own in found for i in own]
         return table, np.maximum(count, 1)
 
-    def exits(self, at: Ints, channel: Ints) -> Exits:
-        """How positions leave and enter their machines: channel c takes a rank's NIC c, in turn."""
+    def exits(self, at: Ints, channel: Ints, named: Ints | None = None) -> Exits:
+        """How positions leave and enter their machines: by the NIC named (-1: none); else channel c
+        takes a rank's NIC c, in turn.
+        """
         own, count = self._nics
         host, gpu, nic = self.host[at], self.gpu[at], own[at, channel % count[at]]
+        if named is not None:
+            nic = np.where(named >= 0, named, nic)
         some = nic >= 0
         out, into, cable, leaf = (np.full(len(at), none, dtype=np.int64) for none in (0, 0, -1, -1))
         machine, cabling = self.machine, self.cabling

@@ -26,14 +26,18 @@ NONE = -1
 class ChosenNics(SameLinks):
     """`base` with every rank's traffic spread over its own NICs, or sent where `exits` says.
 
-    exits: per channel and position, the NIC (index of node.nics; in an NVLink domain of several
-    machines those of all that take part, one after the other) through which it leaves its domain;
-    -1, or no exits: all of its own. rails: leave by the rank at the receiver's NICs. ports: all
-    ranks of a machine share its first so many NICs, as TCP's interfaces; 0: they do not.
+    exits, entries: per channel and position, the device (in an NVLink domain of several machines
+    those of all that take part, one after the other) through which it leaves its domain, and by
+    which comes what enters there; -1, or none: all of its own NICs. devices: a machine's network
+    devices as the library sees them, each one or more of node.nics over which it spreads; none:
+    every NIC is one. rails: leave by the rank at the receiver's NICs. ports: all ranks of a machine
+    share its first so many NICs, as TCP's interfaces; 0: they do not.
     """
 
     base: ClusterNetwork
     exits: Sequence[Sequence[int]] = ()
+    entries: Sequence[Sequence[int]] = ()
+    devices: tuple[tuple[int, ...], ...] = ()
     rails: bool = False
     ports: int = 0
 
@@ -90,54 +94,83 @@ class ChosenNics(SameLinks):
         self, schedule: Schedule, source: Ints, destination: Ints, channel: Ints, reduces: Ints
     ) -> Ways:
         """The ways of the base, over all NICs in equal parts, by the GPU that owns the exit."""
-
-        own, _ = self._own
-        exit_ = self._exit(schedule.chunks.n, source, destination, channel)
-
-        def by_base(start: Ints, end: Ints, leaving: Ints) -> Ways:
-            """Through the exit where the start owns it, else over all NICs in equal parts."""
-            parts = []
-            place = np.minimum(start, len(own) - 1)
-            owned = (own[place] == leaving[:, np.newaxis]) & (leaving >= 0)[:, np.newaxis]
-            chosen = np.where(owned.any(axis=1), owned.argmax(axis=1), NONE)
-            for nic in range(own.shape[1]):
-                number = np.where(chosen >= 0, chosen, nic)
-                parts.append(self.base.ways(schedule, start, end, number, np.zeros_like(start)))
-                if (chosen >= 0).all():
-                    break
-            return blend(parts)
-
-        leaving = np.full_like(exit_, NONE) if self.rails else exit_
-        found = by_base(source, destination, leaving)
+        n = schedule.chunks.n
+        leaving, entering = self._ends(n, source, destination, channel)
+        proxy = self._proxy(source, leaving[:, 0])
+        if self.rails:  # the rail says who passes on, who then uses all of its own
+            leaving = np.full_like(leaving, NONE)
+        found = self._straight(schedule, source, destination, leaving, entering)
         far = np.zeros(len(source), dtype=np.bool_)
         way = np.repeat(np.arange(len(source)), np.diff(found.start))
         far[way[self.over_network[found.crossing]]] = True
         if self.ports:
             return self._by_ports(schedule, found, np.flatnonzero(far), source, destination)
-        proxy = self._proxy(source, exit_)
-        by = np.flatnonzero(far & (proxy >= 0) & (proxy != source))
+        by = np.flatnonzero(far & (proxy >= 0))
         if not len(by):
             return found
         passed = follow(
-            by_base(source[by], proxy[by], leaving[by]),
-            by_base(proxy[by], destination[by], leaving[by]),
+            self._straight(schedule, source[by], proxy[by], leaving[by], entering[by]),
+            self._straight(schedule, proxy[by], destination[by], leaving[by], entering[by]),
         )
         return put(found, by, passed)
 
-    def _exit(self, n: int, source: Ints, destination: Ints, channel: Ints) -> Ints:
-        """The NIC by which an entry leaves its domain; -1: any of the source's own."""
-        found = np.full(len(source), NONE)
+    def _straight(
+        self, schedule: Schedule, source: Ints, target: Ints, leaving: Ints, entering: Ints
+    ) -> Ways:
+        """Over the NICs named, [entry, part], where these are the source's to use and in the
+        target's machine; else over all of its own; in equal parts.
+        """
+        place = np.minimum(source, len(self._host) - 1)  # what begins at a switch asks for none
+        usable = leaving // self._each == self._host[place][:, np.newaxis]
+        if self._passes_on:
+            own = self._own[0][place]
+            usable &= (own[:, np.newaxis, :] == leaving[:, :, np.newaxis]).any(axis=2)
+        there = np.minimum(target, len(self._host) - 1)
+        enters = entering // self._each == self._host[there][:, np.newaxis]
+        by_exit = np.where(usable & (leaving >= 0), leaving % self._each, NONE)
+        by_entry = np.where(enters & (entering >= 0), entering % self._each, NONE)
+        known = (by_exit >= 0).all() and (by_entry >= 0).all()
+        parts = max(leaving.shape[1], 1 if known else self._own[0].shape[1])
+        one = np.ones_like(source)
+        return blend([
+            self.base.by_nics(
+                schedule, source, target, part * one,
+                (by_exit[:, part % by_exit.shape[1]], by_entry[:, part % by_entry.shape[1]]),
+            )
+            for part in range(parts)
+        ])  # fmt: skip
+
+    def _ends(self, n: int, source: Ints, destination: Ints, channel: Ints) -> tuple[Ints, Ints]:
+        """The NICs by which entries leave their domain and enter the other, [entry, part], by
+        numbers that go on from machine to machine; -1: any of the rank's own.
+        """
         both = np.flatnonzero((source < n) & (destination < n))
         if self.rails:
             theirs = self._own[0][destination[both], 0]
             ours = self._host[source[both]] * self._each + theirs % self._each
-            found[both] = np.where(theirs >= 0, ours, NONE)
-        elif self.exits:
-            exits = np.array(self.exits)
-            place = exits[channel[both] % len(exits), source[both]]
-            further, nic = np.divmod(place, self._each)
-            host = self._host_of_domain(source[both], np.maximum(further, 0))
-            found[both] = np.where(place >= 0, host * self._each + nic, NONE)
+            found = np.full((len(source), 1), NONE)
+            found[both, 0] = np.where(theirs >= 0, ours, NONE)
+            return found, np.full_like(found, NONE)
+        return (
+            self._members(self.exits, len(source), both, source[both], channel[both]),
+            self._members(self.entries, len(source), both, destination[both], channel[both]),
+        )
+
+    def _members(
+        self, named: Sequence[Sequence[int]], count: int, at: Ints, position: Ints, channel: Ints
+    ) -> Ints:
+        """The NICs of the devices named for positions, for the entries `at` of so many."""
+        devices = self.devices or tuple((i,) for i in range(self._each))
+        width = max(map(len, devices))
+        found = np.full((count, width), NONE)
+        if not named:
+            return found
+        table = np.array([[device[i % len(device)] for i in range(width)] for device in devices])
+        place = np.array(named)[channel % len(named), position]
+        further, device = np.divmod(place, len(devices))
+        host = self._host_of_domain(position, np.maximum(further, 0))
+        nics = host[:, np.newaxis] * self._each + table[device]
+        found[at] = np.where((place >= 0)[:, np.newaxis], nics, NONE)
         return found
 
     def _host_of_domain(self, position: Ints, number: Ints) -> Ints:

@@ -11,7 +11,7 @@ from commsim.libraries.host import HostFacts
 from commsim.libraries.library import Choice
 from commsim.libraries.nccl import schedules as nccl
 from commsim.libraries.nccl.facts import NcclFacts
-from commsim.libraries.nccl.plugin import seen
+from commsim.libraries.nccl.plugin import devices
 from commsim.topology.cluster import Cluster
 
 
@@ -28,6 +28,4 @@ def carry_out(
         return Carried(schedule=schedule, ports=facts.interfaces)
     assert isinstance(facts, NcclFacts)
     carried = nccl.carry_out(collective, choice.chosen, facts, fold=fold, alike=alike)
-    if len(seen(cluster.node, cluster.fabric.transport).nics) < len(cluster.node.nics):
-        return replace(carried, exits=())  # a plugin's devices are several NICs
-    return carried
+    return replace(carried, devices=devices(cluster.node, cluster.fabric.transport))

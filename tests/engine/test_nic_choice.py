@@ -101,6 +101,31 @@ def test_channels_take_turns_over_the_exits() -> None:
         assert f"node0/card{nic} -> node0/nic{nic}" in way
 
 
+def test_a_ring_enters_where_it_says() -> None:
+    """By NIC 2 of the other machine, which is not GPU 5's own: over the PCIe of its CPU."""
+    (way,) = crossed(DGX, (5, 13), exits=exits(16, r5=5), entries=exits(16, r13=2))
+    assert way["node0/nic5 -> leaf5"] == way["leaf2 -> node1/nic2"] == 1
+    assert way["node1/nic2 -> node1/card2"] == way["node1/pcie5 -> node1/gpu5"] == 1
+
+
+def test_without_nvlink_a_ring_leaves_by_any_nic_itself() -> None:
+    """GPU 0 of an L40S machine by the NIC of the other switch: nobody passes on for it."""
+    (way,) = crossed(load_cluster("l40sx8", nodes=2), (0, 8), exits=exits(16, r0=1))
+    assert "node0/card1 -> node0/nic1" in way
+    assert not any("gpu" in name and "gpu0" not in name for name in way if "node0" in name)
+
+
+def test_a_device_of_several_nics_spreads_over_them() -> None:
+    """p5: the second device's NICs 4 to 7, to which GPU 1 passes on what GPU 0 sends."""
+    groups = tuple(tuple(range(4 * i, 4 * i + 4)) for i in range(8))
+    p5 = load_cluster("aws-p5", nodes=2)
+    (way,) = crossed(p5, (0, 8), exits=exits(16, r0=1), entries=exits(16, r8=0), devices=groups)
+    assert way["node0/gpu0 -> node0/nvswitch"] == 1
+    for nic in range(4):
+        assert way[f"node0/card{4 + nic} -> node0/nic{4 + nic}"] == 0.25
+        assert way[f"node1/nic{nic} -> node1/card{nic}"] == 0.25
+
+
 def test_messages_leave_on_the_receivers_rail() -> None:
     """Rank 0 sends to GPU 3 of the other machine: by GPU 3 here, so that no spine is crossed."""
     there, back, own = crossed(DGX, (0, 11), (11, 0), (3, 11), rails=True)

@@ -177,9 +177,11 @@ def test_exits_are_where_the_rings_leave() -> None:
     assert ((exits[schedule.channel, schedule.source] >= 0) == leaves).all()
 
 
-def test_a_plugin_hides_which_nic_it_takes() -> None:
-    """aws-ofi-nccl shows four NICs as one: no single one is the exit."""
-    assert carried("all_gather", MIB, load_cluster("aws-p5", nodes=2)).exits == ()
+def test_a_plugin_shows_several_nics_as_one() -> None:
+    """aws-ofi-nccl: the four NICs on a GPU's PCIe switch are one device, of eight."""
+    found = carried("all_gather", MIB, load_cluster("aws-p5", nodes=2))
+    assert found.devices == tuple(tuple(range(4 * i, 4 * i + 4)) for i in range(8))
+    assert {nic for exits in found.exits for nic in exits} == set(range(-1, 8))
 
 
 def test_it_does_not_matter_which_equal_machine_was_asked_first() -> None:

@@ -60,20 +60,23 @@ def rings(
     return tuple(orders[k % searched] for k in wanted)
 
 
-def ring_exits(
+def ring_ends(
     comm: Communicator, version: tuple[int, ...], channels: tuple[int, ...]
-) -> tuple[dict[int, int], ...]:
-    """Per asked channel, the ranks that leave their node and the NIC (of node.nics) they take."""
+) -> tuple[tuple[dict[int, int], dict[int, int]], ...]:
+    """Per asked channel, the ranks that leave their node and those that are entered, each with the
+    NIC (of node.nics, as NCCL sees them) that it takes.
+    """
     swap = _swaps(comm, modelled(version))
-    found: list[dict[int, int]] = []
+    found: list[tuple[dict[int, int], dict[int, int]]] = []
     for channel in channels:
         c = channel % comm.ring.channels
-        exits = {}
+        exits, entries = dict[int, int](), dict[int, int]()
         for i, (base, node) in enumerate(_nodes(comm)):
-            chain = c ^ 1 if swap and i % 2 else c
+            at = c ^ 1 if swap and i % 2 else c
             if node.ring.nets:
-                exits[_chain(base, node, node.ring, chain)[-1]] = node.ring.nets[chain][1]
-        found.append(exits)
+                chain = _chain(base, node, node.ring, at)
+                entries[chain[0]], exits[chain[-1]] = node.ring.nets[at]
+        found.append((exits, entries))
     return tuple(found)
 
 

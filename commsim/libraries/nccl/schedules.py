@@ -33,7 +33,7 @@ from commsim.collectives.trees import tree_schedule
 from commsim.libraries.carried import Carried
 from commsim.libraries.library import Candidate
 from commsim.libraries.nccl.facts import NcclFacts
-from commsim.libraries.nccl.rings import ring_exits, rings, trees
+from commsim.libraries.nccl.rings import ring_ends, rings, trees
 from commsim.units import KIB, Bytes
 
 SLOTS = 8  # NCCL_STEPS, src/include/device.h
@@ -64,15 +64,17 @@ def carry_out(
     match candidate.algorithm:
         case "ring":
             lanes, each = _alike(_rings(collective, facts, channels), fold)
-            orders, exits = tuple(o for o, _ in lanes), tuple(e for _, e in lanes)
+            orders, exits, entries = zip(*lanes, strict=True)
             if collective.operation in ("broadcast", "reduce"):
                 parents = _chains(collective, n, orders)
                 schedule = _streamed(collective, n, parents, pieces, slots)
-                return Carried(schedule=schedule, multiplicity=each, exits=exits)
+                return Carried(schedule=schedule, multiplicity=each, exits=exits, entries=entries)
             hosts = _alike_hosts(collective, facts, orders) if alike else 0
             ring = Ring(orders=orders, period=hosts * facts.placement.max_per_host)
             schedule = ring.schedule(collective, n, len(orders))
-            return Carried(schedule=schedule, multiplicity=each, exits=exits, hosts=hosts)
+            return Carried(
+                schedule=schedule, multiplicity=each, exits=exits, entries=entries, hosts=hosts
+            )
         case "tree":
             trees_, each = _alike(_parents(collective, facts, channels), fold)
             schedule = _streamed(collective, n, np.array(trees_), pieces, slots)
@@ -161,19 +163,25 @@ def _alike_hosts(
 
 def _rings(
     collective: Collective, facts: NcclFacts, channels: int
-) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """The ring of every channel, as positions of the group, and by which NIC each leaves."""
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...]:
+    """The ring of every channel, as positions of the group, and by which NIC each leaves its node
+    and is entered.
+    """
     place = positions(collective.ranks, facts.placement.n)
     every = tuple(range(channels))
     orders = rings(facts.communicator, facts.version, every)
-    exits = ring_exits(facts.communicator, facts.version, every)
-    found = []
-    for order, leaving in zip(orders, exits, strict=True):
-        by = [NONE] * len(place)
-        for rank, nic in leaving.items():
-            by[place[rank]] = nic
-        found.append((tuple(place[r] for r in order), tuple(by)))
-    return tuple(found)
+    ends = ring_ends(facts.communicator, facts.version, every)
+
+    def by_position(nics: dict[int, int]) -> tuple[int, ...]:
+        found = [NONE] * len(place)
+        for rank, nic in nics.items():
+            found[place[rank]] = nic
+        return tuple(found)
+
+    return tuple(
+        (tuple(place[r] for r in order), by_position(exits), by_position(entries))
+        for order, (exits, entries) in zip(orders, ends, strict=True)
+    )
 
 
 def _parents(
