@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commsim.collectives.chunks import Chunks, cut
 from commsim.collectives.collective import Collective
@@ -80,6 +82,7 @@ class Program:
         self._automatic = automatic
         self._rows: list[_Row] = []
         self._uses: dict[tuple[int, int], _Uses] = {}
+        self._told: dict[int, int] = {}  # an op, and that which says that it has arrived
         position, place = np.nonzero(chunks.before())
         nbytes = chunks.nbytes[chunks.at(position, place)].tolist()
         cells = zip(position.tolist(), place.tolist(), strict=True)
@@ -99,7 +102,9 @@ class Program:
         """The number of a new op: what a place (or `length` places from there on) of one rank holds
         goes to another place, the same unless given, of another rank or of its own.
 
-        It waits for whatever it must by the places it touches, and for the ops of `after`.
+        It waits for whatever it must by the places it touches, and for the ops of `after`. Where a
+        rank writes again, on another channel, what it has written before, the other rank first says
+        that the first has come: an op more, of no bytes.
         Raises ScheduleError for a rank, place, channel or op that is not there.
         """
         ends = (source, source_place, destination, destination_place)
@@ -142,14 +147,20 @@ class Program:
                 f"{name}: its source and destination overlap; expected places of their own"
             )
         waits = {_whole(name, "after", a, 0, op - 1) for a in after}
-        nbytes = 0
-        for k in range(span):
-            giver, taker = (source, start + k), (destination, end + k)
-            if self._automatic:
-                waits |= self._use(op, giver, READ)
-                waits |= self._use(op, taker, SUM if verb == "reduce" else WRITE)
+        channel = _whole(name, "channel", channel, 0, self.channels - 1)
+        givers = [(source, start + k) for k in range(span)]
+        takers = [(destination, end + k) for k in range(span)]
+        if self._automatic:
+            kind = SUM if verb == "reduce" else WRITE
+            uses = [*((cell, READ) for cell in givers), *((cell, kind) for cell in takers)]
+            for used in uses:
+                waits |= self._before(*used)
+            waits = {self._known(w, source, destination, channel) for w in waits}
+            op = len(self._rows)
+            for used in uses:
+                self._use(op, *used)
+        for giver, taker in zip(givers, takers, strict=True):
             self._nbytes[taker] = self._nbytes.get(giver, 0)
-            nbytes += self._nbytes[taker]
         self._rows.append(
             _Row(
                 reduces=verb == "reduce",
@@ -158,41 +169,68 @@ class Program:
                 destination=destination,
                 destination_place=end,
                 length=span,
-                nbytes=nbytes,
-                channel=_whole(name, "channel", channel, 0, self.channels - 1),
+                nbytes=sum(self._nbytes[taker] for taker in takers),
+                channel=channel,
                 round=1 + max((self._rows[w].round for w in waits), default=-1),
                 waits=tuple(sorted(waits)),
             )
         )
         return op
 
-    def _use(self, op: int, cell: tuple[int, int], kind: str) -> set[int]:
+    def _before(self, cell: tuple[int, int], kind: str) -> set[int]:
         """The ops that another use of a place must wait for."""
+        uses = self._uses.get(cell, _Uses())
+        return uses.now if kind == WRITE or kind != uses.kind else uses.before
+
+    def _use(self, op: int, cell: tuple[int, int], kind: str) -> None:
+        """The op uses a place."""
         uses = self._uses.setdefault(cell, _Uses())
         if kind == WRITE or kind != uses.kind:
             uses.kind, uses.before, uses.now = kind, uses.now, set()
         uses.now.add(op)
-        return uses.before
+
+    def _known(self, op: int, source: int, destination: int, channel: int) -> int:
+        """What to wait for where an op must have arrived: the op itself, or that its destination
+        says so. Who has sent it knows only that it has left, and ops on another channel overtake.
+        """
+        row = self._rows[op]
+        ends = (row.source, row.destination)
+        if ends != (source, destination) or source == destination or row.channel == channel:
+            return op
+        if op not in self._told:
+            self._told[op] = len(self._rows)
+            self._rows.append(
+                replace(
+                    row, reduces=False, source=destination, destination=source, length=0,
+                    nbytes=0, round=row.round + 1, waits=(op,),
+                )
+            )  # fmt: skip
+        return self._told[op]
 
     def build(self) -> Schedule:
         """The schedule of all ops so far."""
         rows = self._rows
+        moving = [r for r in rows if r.length]
         scratch, switches = self._extra
+
+        def column(name: str, of: list[_Row], kind: type) -> NDArray[Any]:
+            return np.array([getattr(r, name) for r in of], dtype=kind)
+
         return Schedule(
             chunks=self.chunks,
             scratch=scratch,
             switches=switches,
-            reduces=np.array([r.reduces for r in rows], dtype=np.bool_),
+            reduces=column("reduces", rows, np.bool_),
             streams=np.zeros(len(rows), dtype=np.bool_),
-            source=np.array([r.source for r in rows], dtype=np.int32),
-            destination=np.array([r.destination for r in rows], dtype=np.int32),
-            nbytes=np.array([r.nbytes for r in rows], dtype=np.int64),
-            channel=np.array([r.channel for r in rows], dtype=np.int16),
-            round=np.array([r.round for r in rows], dtype=np.int32),
-            piece_start=np.arange(len(rows) + 1, dtype=np.int64),
-            source_place=np.array([r.source_place for r in rows], dtype=np.int32),
-            destination_place=np.array([r.destination_place for r in rows], dtype=np.int32),
-            length=np.array([r.length for r in rows], dtype=np.int32),
+            source=column("source", rows, np.int32),
+            destination=column("destination", rows, np.int32),
+            nbytes=column("nbytes", rows, np.int64),
+            channel=column("channel", rows, np.int16),
+            round=column("round", rows, np.int32),
+            piece_start=np.cumsum([0, *(r.length > 0 for r in rows)], dtype=np.int64),
+            source_place=column("source_place", moving, np.int32),
+            destination_place=column("destination_place", moving, np.int32),
+            length=column("length", moving, np.int32),
             wait_start=np.cumsum([0, *(len(r.waits) for r in rows)], dtype=np.int64),
             waits=np.fromiter(chain.from_iterable(r.waits for r in rows), dtype=np.int32),
         )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from commsim.collectives import program as module
 from commsim.collectives.algorithms.ring import Ring
+from commsim.collectives.chunks import cut
 from commsim.collectives.collective import Collective
 from commsim.collectives.program import Program, from_function
 from commsim.collectives.schedule import Schedule
@@ -210,6 +211,34 @@ def test_any_tree_sums_and_sends_back(data: st.DataObject) -> None:
     verify(from_function(collective, n, all_reduce_by_tree(order, parents)), collective)
 
 
+def test_who_writes_again_on_another_channel_is_told_first() -> None:
+    """Rank 0 broadcasts its place to 1, and once more. On one channel the second copy comes after
+    the first; on another it may overtake it, and that the first has left tells rank 0 nothing.
+    """
+
+    def twice(program: Program) -> None:
+        program.copy(0, 0, 1)
+        program.copy(0, 0, 1, channel=program.channels - 1)
+
+    collective = Collective("broadcast", 8, root=0)
+    one, two = (from_function(collective, 2, twice, channels=c) for c in (1, 2))
+    verify(one, collective)
+    verify(two, collective)
+    assert [(op.source, op.destination, op.nbytes, op.waits) for op in one] == [
+        (0, 1, 8, ()),
+        (0, 1, 8, (0,)),
+    ]
+    assert [(op.source, op.destination, op.nbytes, op.waits) for op in two] == [
+        (0, 1, 8, ()),
+        (1, 0, 0, (0,)),
+        (0, 1, 8, (1,)),
+    ]
+    # Said by hand, without it: refused.
+    unsaid = Program(cut(collective, 2), channels=2, automatic=False)
+    unsaid.copy(0, 0, 1, channel=1, after=[unsaid.copy(0, 0, 1)])
+    assert "without waiting" in complaint(unsaid.build(), collective)
+
+
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_no_function_can_write_a_race(data: st.DataObject) -> None:
@@ -217,19 +246,24 @@ def test_no_function_can_write_a_race(data: st.DataObject) -> None:
     collective = Collective("all_reduce", 8)
     rank, place = st.integers(0, n - 1), st.integers(0, places - 1)
     calls = data.draw(
-        st.lists(st.tuples(st.booleans(), rank, place, rank, place), max_size=12), "calls"
+        st.lists(
+            st.tuples(st.booleans(), rank, place, rank, place, st.integers(0, 1)), max_size=12
+        ),
+        "calls",
     )
 
     def function(program: Program) -> None:
-        for reduces, source, source_place, destination, destination_place in calls:
+        for reduces, source, source_place, destination, destination_place, channel in calls:
             if (source, source_place) != (destination, destination_place):
                 call = program.reduce if reduces else program.copy
-                call(source, source_place, destination, destination_place)
+                call(source, source_place, destination, destination_place, channel=channel)
 
-    schedule = from_function(collective, n, function, parts=2, scratch=1)
+    schedule = from_function(collective, n, function, parts=2, scratch=1, channels=2)
     # It may compute something else, but the same in any timing.
     assert "without waiting" not in complaint(schedule, collective)
     for op in schedule:  # and waits for nothing that shares no place with it
+        if not op.pieces or not all(schedule[w].pieces for w in op.waits):
+            continue  # it only says that another has arrived
         cells = {(op.source, op.pieces[0].source_place)}
         cells.add((op.destination, op.pieces[0].destination_place))
         for w in op.waits:
