@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from commsim.planning.search import Found
+from commsim.planning.space import MICRO_BATCHES
 from commsim.units import format_time
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ RULES = {
     "layout.etp": "etp does not divide an expert",
     "layout.seq_len": "the sequence does not go into cp x tp pieces",
     "layout.global_batch": "the batch does not go into the replicas",
+    MICRO_BATCHES: "their number does not go into the pipeline's schedule",
 }
 WORDS = {"optimizer": "optimizer states"}
 
@@ -27,7 +29,8 @@ WORDS = {"optimizer": "optimizer states"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
     """How many were left out for one reason. of: "structures" (before sharding, micro-batch and
-    switches are chosen) or "layouts"."""
+    switches are chosen), "micro-batches" (of structures) or "layouts"; those that are shown and the
+    layouts left out are all that were searched."""
 
     reason: str
     count: int
@@ -39,14 +42,18 @@ def rejections(founds: Sequence[Found], shown: int) -> tuple[Rejection, ...]:
     broken: Counter[str] = sum((found.broken for found in founds), Counter())
     lacking: Counter[str] = sum((found.lacking for found in founds), Counter())
     listed = [
-        Rejection(reason=f"break a rule: {RULES.get(rule, rule)}", count=count, of="structures")
+        Rejection(
+            reason=f"break a rule: {RULES.get(rule, rule)}",
+            count=count,
+            of=MICRO_BATCHES if rule == MICRO_BATCHES else "structures",
+        )
         for rule, count in broken.most_common()
     ]
     listed += [
         Rejection(reason=f"do not fit: {WORDS.get(part, part)}", count=count)
         for part, count in lacking.most_common()
     ]
-    slower = sum(found.fits for found in founds) - shown
+    slower = sum(found.searched for found in founds) - lacking.total() - shown
     if slower > 0:
         listed.append(Rejection(reason="fit, but are worse", count=slower))
     return tuple(listed)

@@ -36,6 +36,8 @@ STATED = ("global_batch", "seq_len", "framework", "dtype", "placement")
 """Fields of a layout that are not searched."""
 LEAST_PIECE = 128
 """Tokens below which context parallelism cuts no sequence: one tile of a product."""
+MICRO_BATCHES = "micro-batches"
+"""What counts the micro-batches that do not go into a structure's pipeline."""
 DP_BEFORE_PP, PP_BEFORE_DP = "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"
 
 
@@ -167,10 +169,11 @@ def layouts(space: Space, rejected: Counter[str] | None = None) -> Iterator[Layo
 def ladders(space: Space, rejected: Counter[str] | None = None) -> Iterator[tuple[Layout, ...]]:
     """Layouts that differ in nothing but the micro-batch, ascending; order and switches left open.
 
-    rejected: takes the count of structures that break a rule, by the rule (`layout.tp`).
+    rejected: takes the count of structures that break a rule, by the rule (`layout.tp`); of
+    micro-batches of a structure that do not go into its pipeline, under MICRO_BATCHES.
     """
     for base in _structures(space, rejected):
-        yield from _filled(base, space)
+        yield from _filled(base, space, rejected)
 
 
 def variants(base: Layout, space: Space) -> Iterator[Layout]:
@@ -210,7 +213,7 @@ def _structures(space: Space, rejected: Counter[str] | None) -> Iterator[Layout]
             dtype=space.dtype, framework=space.framework, zero_stage=0,
             order=space.held("order", able.orders)[0], sequence_parallel=along,
         )  # fmt: skip
-        for ep, etp in _experts(space, tp, dp * cp):
+        for ep, etp in _experts(space, tp):
             one = replace(plain, ep=ep, etp=etp)
             broken = problems(one, space.model, space.cluster)
             other = [line for line in broken if not line.startswith("layout.pp:")]
@@ -238,7 +241,7 @@ def _count(rejected: Counter[str] | None, problem: str) -> None:
         rejected[problem.split(":", 1)[0]] += 1
 
 
-def _experts(space: Space, tp: int, replicas: int) -> Iterator[tuple[int, int | None]]:
+def _experts(space: Space, tp: int) -> Iterator[tuple[int, int | None]]:
     """ep and etp: an expert is cut as the rest of its layer, or not at all."""
     feeds = (layer.feed for layer, _ in space.model.stacks)
     counts = [feed.count for feed in feeds if isinstance(feed, Experts)]
@@ -248,8 +251,7 @@ def _experts(space: Space, tp: int, replicas: int) -> Iterator[tuple[int, int | 
     sizes = divisors(math.gcd(*counts)) if "ep" in space.able.inner else (1,)
     for etp in space.held("etp", (1, tp) if tp > 1 else (1,)):
         for ep in space.held("ep", sizes):
-            if not tp * replicas % (ep * (etp or tp)):
-                yield ep, etp
+            yield ep, etp
 
 
 def _pipelines(one: Layout, space: Space) -> Iterator[Layout]:
@@ -273,15 +275,15 @@ def _pipelines(one: Layout, space: Space) -> Iterator[Layout]:
                 yield replace(one, schedule=schedule, interleave=count)
 
 
-def _filled(base: Layout, space: Space) -> Iterator[tuple[Layout, ...]]:
+def _filled(
+    base: Layout, space: Space, rejected: Counter[str] | None
+) -> Iterator[tuple[Layout, ...]]:
     """A structure with every sharding and recompute; in each, every micro-batch."""
     micro = []
     for size in space.held("micro_batch", divisors(space.global_batch // base.dp)):
-        count, rest = divmod(space.global_batch, base.dp * size)
-        short = base.pp % 2 or count % 2 or count < 2 * base.pp
-        if rest or (base.interleave > 1 and count % base.pp):
-            continue
-        if base.schedule != "dualpipe" or not short:
+        if problems(replace(base, micro_batch=size)):
+            _count(rejected, MICRO_BATCHES)
+        else:
             micro.append(size)
     kept = space.able.recompute
     if base.framework in ("megatron", "nemo") and framework(base).fused_attention:

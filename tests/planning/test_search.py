@@ -50,8 +50,8 @@ def case(
 ) -> tuple[Space, list[tuple[float, float, commsim.Layout]]]:
     name, framework = request.param
     model = request.getfixturevalue(name)
-    where = replace(cluster, nodes=1) if name == "experts" else cluster
-    space = space_of(model, where, framework, batch=16)
+    where = replace(cluster, nodes=1) if framework in ("megatron", "torchtitan") else cluster
+    space = space_of(model, where, framework, batch=8 if name == "experts" else 16)
     return space, tried(space)
 
 
