@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MOST_DRAWN = 4
 """Machines in the picture of hot links."""
+MOST_BUILT = 512
+"""Nodes up to which a fabric is built to be drawn."""
 MOST_NODES = 64
 """Nodes up to which collectives are drawn over node counts, however few the cluster has."""
 CURVE = tuple(2**k for k in range(3, 34))
@@ -58,6 +60,7 @@ def predicted(question: a.Question, prediction: Prediction) -> Iterator[Picture]
         yield "curves", curves({question.cluster.name: around})
     yield from candidates_of(prediction)
     yield from _waterfall(waterfall(prediction))
+    yield from _bound(prediction)
 
 
 def explained(
@@ -66,6 +69,7 @@ def explained(
     """Candidates, from link rate to bus bandwidth, the choice by size and nodes, scaling."""
     yield from _waterfall(stages)
     yield from candidates_of(prediction)
+    yield from _bound(prediction)
     others = list(_over_nodes(question))
     if question.operation != "barrier":
         yield "regions", _regions(others)
@@ -84,6 +88,18 @@ def candidates_of(prediction: Prediction) -> Iterator[Picture]:
 
     chosen = prediction.algorithm, prediction.protocol
     yield "candidates", candidates(prediction.alternatives, chosen, "Candidates")
+
+
+def _bound(prediction: Prediction) -> Iterator[Picture]:
+    """The machines, with the links that bind; of thousands of machines nothing."""
+    from commsim.report.binding import binding
+    from commsim.report.plots.topology import topology
+
+    if prediction.cluster.nodes <= MOST_BUILT:
+        yield "topology", topology(
+            prediction.cluster, nodes=2, binds=binding(prediction),
+            remark=f"binds: {prediction.bottleneck}",
+        )  # fmt: skip
 
 
 def _waterfall(stages: Sequence[Stage]) -> Iterator[Picture]:

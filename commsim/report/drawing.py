@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from commsim.report.binding import part
 from commsim.topology.cluster import Cluster
 from commsim.units import BytesPerSecond
 
@@ -37,7 +38,7 @@ class Dot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
     """A link, both directions as one: bytes/s of one, and the busier one's share of load (None:
-    not known)."""
+    not known). part: of the machine or the network, as `binding.part` names it."""
 
     name: str
     kind: str
@@ -45,6 +46,7 @@ class Wire:
     target: str
     bandwidth: BytesPerSecond
     load: float | None
+    part: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,7 @@ def drawing(
                 Wire(
                     name=f"{a} - {b}", kind=at["kind"], source=a, target=b,
                     bandwidth=at["bandwidth"], load=max(both) if both else None,
+                    part=part(at["kind"], {graph.nodes[v]["kind"] for v in (a, b)}),
                 )
             )  # fmt: skip
     return Drawing(dots=dots, wires=tuple(wires), nodes=nodes, left_out=left_out)

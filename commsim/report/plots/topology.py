@@ -14,6 +14,7 @@ from commsim.report.plots.style import (
     GREEN,
     GREY,
     GROUND,
+    HOTTEST,
     ORANGE,
     PINK,
     SKY,
@@ -27,9 +28,10 @@ from commsim.report.plots.style import (
 from commsim.topology.cluster import Cluster
 from commsim.units import format_rate
 
+BINDS = "binds"
 LINKS = {
     "nvlink": GREEN, "xgmi": GREEN, "pcie": SKY, "c2c": PINK, "socket": GREY, "port": SKY,
-    "network": ORANGE,
+    "network": ORANGE, BINDS: HOTTEST,
 }  # fmt: skip
 DOTS = {
     "gpu": (GREEN, "square"), "nic": (ORANGE, "triangle-up"), "card": (ORANGE, "circle"),
@@ -47,10 +49,14 @@ def topology(
     load: Mapping[str, float] | None = None,
     *,
     nodes: int = MOST_NODES,
+    binds: str = "",
     remark: str = "",
 ) -> Chart:
     """Machines and fabric; with `load` (share of time by link) the hot links in warm
-    colours. nodes: the most that are drawn; remark: one more line below the title."""
+    colours, with `binds` (a part of `report.binding`) the links that bind stand out.
+
+    nodes: the most that are drawn; remark: one more line below the title.
+    """
     drawn = drawing(cluster, load, nodes)
     kinds = [k for k in LEVELS if any(d.kind == k for d in drawn.dots)]
     dots = alt.Chart(
@@ -71,7 +77,7 @@ def topology(
     named = dots.transform_calculate(short="replace(datum.name, /^.*\\//, '')").encode(
         text="short:N"
     )
-    layers: list[Any] = [_wires(drawn, load is not None), marks]
+    layers: list[Any] = [_wires(drawn, load is not None, binds), marks]
     if few:  # each name stands on a ground of its own, not on the links
         ground = named.mark_text(
             dy=-11, fontSize=9, stroke=GROUND, strokeWidth=3, strokeJoin="round"
@@ -101,24 +107,25 @@ def topology(
     )  # fmt: skip
 
 
-def _wires(drawn: Drawing, loaded: bool) -> Chart:
+def _wires(drawn: Drawing, loaded: bool, binds: str) -> Chart:
     place = {d.name: d for d in drawn.dots}
     rows: list[dict[str, Any]] = [
         {
             "x": place[w.source].x, "y": place[w.source].y, "x2": place[w.target].x,
             "y2": place[w.target].y, "name": w.name, "kind": w.kind,
+            "shown": BINDS if binds and w.part == binds else w.kind,
             "rate": w.bandwidth / 1e9, "text": format_rate(w.bandwidth), "load": w.load or 0.0,
         }
         for w in drawn.wires
     ]  # fmt: skip
-    rows.sort(key=lambda r: r["load"])  # the hot ones on top
-    kinds = list(dict.fromkeys(str(r["kind"]) for r in rows))
+    rows.sort(key=lambda r: (r["shown"] == BINDS, r["load"]))  # those that matter on top
+    kinds = list(dict.fromkeys(str(r["shown"]) for r in rows))
     shade = (
         alt.Color("load:Q").scale(range=list(WARMTH), domain=[0, 1]).legend(
             title="share of time busy", format=".0%", orient="right"
         )
         if loaded
-        else alt.Color("kind:N").scale(domain=kinds, range=[LINKS[k] for k in kinds]).legend(
+        else alt.Color("shown:N").scale(domain=kinds, range=[LINKS[k] for k in kinds]).legend(
             title="link", orient="right"
         )
     )  # fmt: skip
@@ -127,12 +134,15 @@ def _wires(drawn: Drawing, loaded: bool) -> Chart:
         .scale(type="sqrt", range=[1, 6])
         .legend(title="GB/s per direction", orient="right", symbolStrokeColor=GREY)
     )
+    rest = 0.4 if BINDS in kinds else 0.8
     tips = ["name:N", "kind:N", alt.Tooltip("text:N", title="per direction")]
     if loaded:
         tips.append(alt.Tooltip("load:Q", format=".1%", title="share of time busy"))
     return (
         alt.Chart(data(rows))
-        .mark_rule(opacity=0.8)
-        .encode(x=ACROSS, y=UPWARDS, x2="x2:Q", y2="y2:Q", color=shade, strokeWidth=width,
+        .mark_rule()
+        .encode(
+            opacity=alt.condition(f"datum.shown == '{BINDS}'", alt.value(1), alt.value(rest)),
+            x=ACROSS, y=UPWARDS, x2="x2:Q", y2="y2:Q", color=shade, strokeWidth=width,
                 tooltip=tips)
     )  # fmt: skip

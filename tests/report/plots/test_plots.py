@@ -218,3 +218,11 @@ def test_hot_links_lie_on_top_of_cold_ones(two: Cluster) -> None:
     wires = [r for r in rows(topology(two, load)) if "load" in r]
     assert wires[-1]["load"] == 0.9
     assert all(w["load"] == 0 for w in wires[:-1])
+
+
+def test_links_that_bind_stand_out_on_top(two: Cluster) -> None:
+    wires = [r for r in rows(topology(two, binds="nic")) if "shown" in r]
+    bound = [w for w in wires if w["shown"] == "binds"]
+    assert len(bound) == 2 * 8 * 2  # of two machines eight NICs, each with its port and its cable
+    assert wires[-len(bound) :] == bound
+    assert not [w for w in rows(topology(two)) if w.get("shown") == "binds"]
