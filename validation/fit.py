@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import sys
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,10 @@ LEAST_TRUSTED = {
 """Platforms whose residuals are not hardware (environment noise), with their weight."""
 
 
-def parameters(batches: list[Batch], informed: bool) -> Parameters:
+def parameters(batches: list[Batch], tables: Collection[str]) -> Parameters:
     """All ln(constants) and ln(factors) as one vector, with their priors.
 
-    informed: whether `expect` moves the centre of a deviation. Some of these centres were chosen
-    after seeing the platforms that they help, so a left-out fit must do without them.
+    tables: which of the priors' tables ("public", "seen") move the centre of a deviation.
     """
     p = Parameters(
         limits={name: prior.limits for name, prior in PRIORS.items()},
@@ -60,21 +60,20 @@ def parameters(batches: list[Batch], informed: bool) -> Parameters:
                 present[kind].add(tag)
     for name, prior in PRIORS.items():
         for kind, sd in prior.by.items():
-            expected = {e.split(":")[1] for e in prior.expect if e.startswith(kind + ":")}
-            for tag in sorted((present[kind] | expected) - {"none"}):
-                centre = prior.expect.get(f"{kind}:{tag}", 1.0) if informed else 1.0
+            for tag in sorted((present[kind] | prior.tags(kind)) - {"none"}):
+                centre = prior.centre(kind, tag, tables)
                 p.add((name, kind, tag), float(np.log(centre)), sd)
     return p
 
 
 class Fitter:
-    def __init__(self, points: list[Point], informed: bool = True) -> None:
+    def __init__(self, points: list[Point], tables: Collection[str] = ("public", "seen")) -> None:
         self.points = points
         asked = [
             (p.collective, p.cluster, p.library.choose(p.collective, p.cluster)) for p in points
         ]
         found = batches(asked)
-        self.p = parameters(found, informed)
+        self.p = parameters(found, tables)
         self.placed = placed(found, self.p)
         self.measured = np.array([pt.measured for pt in points])
         self.platform = np.array([pt.platform for pt in points])
@@ -223,15 +222,15 @@ def main() -> None:
     print(f"fitting {len(fitter.p.keys)} values to {len(points)} points", file=sys.stderr)
     full = fitter.fit()
     print("leaving platforms out, priors without what platforms suggested", file=sys.stderr)
-    left_out = Fitter(points, informed=False).leave_one_out()
-    print("leaving platforms out, priors as shipped", file=sys.stderr)
-    informed = fitter.leave_one_out()
+    left_out = Fitter(points, ("public",)).leave_one_out()
+    print("leaving platforms out, priors without any centre", file=sys.stderr)
+    bare = Fitter(points, ()).leave_one_out()
     to_profile(fitter, full, left_out).save(PROFILE)
     of = fitter.judged
     judged = [p for p in points if p.judged]
     text = report.document(
         judged,
-        {"fitted": full.durations[of], "left out": left_out[of], "informed": informed[of]},
+        {"fitted": full.durations[of], "left out": left_out[of], "bare": bare[of]},
         [_class(p) for p in judged],
         coverage(fitter, left_out),
         [p for p in points if not p.judged],

@@ -1,17 +1,18 @@
 """The constants of the NCCL cost model with their prior knowledge (validation/priors.toml).
 
 Priors are log-normal: value x exp(sd x N(0, 1)). A deviation (by generation, transport ...) is a
-factor with its own sd, so that hardware with few measurements stays near the average of the others;
-`expect` moves the centre of one ("transport:efa-v1") where public knowledge says that this hardware
-differs; some of these were chosen after seeing published runs of that hardware, so the left-out
-error is reckoned without them. The fit moves them all; nothing here reaches a prediction
-without it.
+factor with its own sd, so that hardware with few measurements stays near the average of the others.
+Two tables move its centre ("transport:tcp"): `public`, what published figures of that class of
+hardware say, each with its source, and `seen`, what published runs of the very platforms suggested,
+which the left-out error is reckoned without. The fit moves them all; nothing here reaches a
+prediction without it.
 """
 
 from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +28,22 @@ class Prior:
     source: str
     by: dict[str, float] = field(default_factory=dict)
     limits: tuple[float, float] = (0.0, float("inf"))
-    expect: dict[str, float] = field(default_factory=dict)
+    public: dict[str, float] = field(default_factory=dict)
+    seen: dict[str, float] = field(default_factory=dict)
+
+    def centre(self, kind: str, tag: str, tables: Collection[str]) -> float:
+        """Around which a factor lies before any measurement, by these of the tables "public" and
+        "seen"; the later one counts."""
+        at = 1.0
+        for name in ("public", "seen"):
+            if name in tables:
+                at = getattr(self, name).get(f"{kind}:{tag}", at)
+        return at
+
+    def tags(self, kind: str) -> set[str]:
+        """Those of a kind that any table names."""
+        named = (key.split(":") for key in (*self.public, *self.seen))
+        return {tag for k, tag in named if k == kind}
 
     @property
     def machines(self) -> float:

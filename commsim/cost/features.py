@@ -10,10 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from commsim.collectives.collective import REDUCTIONS, Collective
+from commsim.cost.family import clock, generation, host
+from commsim.cost.transport import efa, latency, past_threshold, socket_threads
 from commsim.libraries.library import Candidate
 from commsim.libraries.nccl.constants import NEWEST, tree_bandwidth_per_channel
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.graph import Communicator, Graph, PathType
+from commsim.libraries.nccl.point_to_point import CONCURRENT_PEERS
 from commsim.libraries.nccl.system import nvlink_bandwidth
 from commsim.libraries.xgmi import LINK_SHARE
 from commsim.topology import capacity
@@ -27,11 +30,6 @@ Tags = tuple[tuple[str, str], ...]
 NO_LIMIT = 1e18
 """Stands for a link that is not in the way (bytes/s)."""
 
-GENERATIONS = {
-    70: "volta", 72: "volta", 75: "turing", 80: "ampere", 86: "ampere-pcie", 87: "ampere-pcie",
-    89: "ada", 90: "hopper", 100: "blackwell", 103: "blackwell", 120: "blackwell-pcie",
-}  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
@@ -40,7 +38,8 @@ class Machine:
     link: what one GPU sends to its neighbours, by NCCL's figures, in a ring; pair_link: in
     messages to any of them. net: usable NICs of the poorest domain together; ring_net: of them,
     those that the ring's channels use; heads_net: that NVLS heads use; one_nic: one GPU's own
-    share of them. memory: of one GPU. cut: network rate per domain when every domain talks to all
+    share of them. lanes: channels that carry `link` together, as many as NCCL wants unless told
+    otherwise. memory: of one GPU. cut: network rate per domain when every domain talks to all
     others at once. mesh: what of `link` GPUs joined without a switch reach when all pairs talk,
     each to the next, all to one.
     """
@@ -54,6 +53,7 @@ class Machine:
     cut: BytesPerSecond
     nics: int
     channels: int
+    lanes: int
     memory: BytesPerSecond
     tags: Tags
     link_name: str
@@ -61,39 +61,15 @@ class Machine:
     mesh: tuple[tuple[str, float], ...] = ()
 
 
-BOOST_GHZ = {
-    "volta": 1.53, "turing": 1.59, "ampere": 1.41, "ampere-pcie": 1.70, "ada": 2.52, "hopper": 1.98,
-    "blackwell": 1.97, "blackwell-pcie": 2.41, "cdna2": 1.70, "cdna3": 2.10, "cdna4": 2.40,
-}  # fmt: skip
-"""Boost clock of the family's usual member: NVIDIA's architecture whitepapers and AMD's data
-sheets."""
 LEAST_CUT = 1e-3
 """Share of a fabric whose halves are not joined: such pairs are refused, others need a rate."""
 STAGED = 0.6
 """What staging in host memory, often over two sockets, leaves of PCIe: a guess, not a
 measurement, so such a link has a name of its own and the interval widens."""
-TYPICAL_GHZ = 1.9
 PCIE_SHARE = 0.76
 """What NCCL counts of a PCIe link's rate: 24 of 31.5 GB/s for Gen4 x16 (src/graph/topo.h)."""
 TYPICAL_MEMORY = 1e12
 """Bytes/s, for a GPU whose memory the catalogue does not know."""
-
-
-def generation(cluster: Cluster) -> str:
-    """The GPU family whose constants apply."""
-    gpu = cluster.node.gpus[0]
-    if gpu.capability:
-        return GENERATIONS.get(gpu.capability, "unknown")
-    name = gpu.part.upper()
-    for prefix, family in (
-        ("MI2", "cdna2"),
-        ("MI30", "cdna3"),
-        ("MI32", "cdna3"),
-        ("MI35", "cdna4"),
-    ):
-        if name.startswith(prefix):
-            return family
-    return "unknown"
 
 
 def _behind(graph: Graph | None, net: float, rate: float, cluster: Cluster) -> float:
@@ -143,14 +119,6 @@ def link_share(cluster: Cluster, m: Machine) -> float:
     return 1.0 if m.link_name in ("xgmi", "none") else PCIE_SHARE
 
 
-def _efa(family: str, rate: BytesPerSecond) -> str:
-    """EFA's generation: 1 up to p4d, 2 on p5 (100 Gbit/s cards behind Hopper), 3 on p5en and p6
-    (from 200 Gbit/s)."""
-    if rate > 20e9:
-        return "efa-v3"
-    return "efa-v2" if family in ("hopper", "blackwell") else "efa-v1"
-
-
 @lru_cache(maxsize=4096)
 def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
     """The machine of a group, from the topology and from what the graph search found."""
@@ -185,6 +153,9 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
             if found < 0.2 * gb:  # NCCL's last resort where its search finds nothing
                 link_name = "pcie-staged"
                 found = STAGED * PCIE_SHARE * capacity.host_ring_bandwidth(cluster.node, local)
+            elif crossing:  # the search keeps a ring at its NICs' pace; the links have their own
+                free = PCIE_SHARE * capacity.host_ring_bandwidth(cluster.node, local)
+                found = max(found, free)
             link = min(found or NO_LIMIT, raw_link)
             pair_link = PCIE_SHARE * (capacity.host_share(cluster.node, local) or raw_link)
     net = ring_net = heads_net = one_nic = cut = NO_LIMIT
@@ -208,7 +179,7 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         attach = _attachment(cluster)
     family = generation(cluster)
     if net_name == "efa":
-        net_name = _efa(family, cluster.node.nics[0].rate)
+        net_name = efa(family, cluster.node.nics[0].rate)
     tags = (
         ("generation", family), ("vendor", vendor), ("link", link_name),
         ("transport", net_name), ("attach", attach), ("pair", f"{family}/{net_name}"),
@@ -224,6 +195,7 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         cut=cut,
         nics=nics,
         channels=max(1, comm.coll_channels),
+        lanes=max(1, comm.coll_channels, 2 * ring.channels),
         memory=cluster.gpu.memory_bandwidth or TYPICAL_MEMORY,
         tags=tags,
         link_name=link_name,
@@ -255,12 +227,12 @@ def _nvls_chunk(nbytes: float, lanes: float, nodes: int) -> float:
     return min(most, points[-1][1])
 
 
-CXI_COPY_THRESHOLD = 4096
-"""Bytes, FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD's default (libfabric, man fi_cxi)."""
-
 SMALLEST_PART, LARGEST_PART = 64.0 * KIB, 16.0 * MIB
 """Bytes of a message on one channel between which NCCL splits it further, on one node
 (src/enqueue.cc: step/8 and 32 steps of 512 KiB); on several nodes the network binds."""
+
+NET_CHUNK = 128.0 * KIB
+"""Bytes of a message that move over the network at once (NCCL_P2P_NET_CHUNKSIZE)."""
 
 THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
 THRESHOLD = {"LL": 8, "LL128": 8, "Simple": 64}
@@ -276,11 +248,12 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
     crosses = 1.0 if nodes > 1 else 0.0
     f = SimpleNamespace(
         n=float(n), nodes=float(nodes), local_ranks=float(local_ranks), nbytes=nbytes,
-        crosses=crosses, link=m.link, net=m.ring_net, channels=float(m.channels),
+        crosses=crosses, link=m.link, net=_allowed(m, m.ring_net),
+        channels=float(m.channels), lanes=float(m.lanes),
         protocol_name=protocol.lower(), algorithm_name=algorithm,
         channel_share=1.0, rendezvous=0.0, narrow_reduction=0.0, reduces=0.0,
-        sockets=float(m.nics) if m.net_name == "tcp" else NO_LIMIT,
-        clock=TYPICAL_GHZ / BOOST_GHZ.get(m.tags[0][1], TYPICAL_GHZ),
+        sockets=m.nics * socket_threads(facts.env) if m.net_name == "tcp" else NO_LIMIT,
+        clock=clock(m.tags[0][1]), host=host(m.tags[0][1]), latency=latency(m.net_name),
     )  # fmt: skip
     if collective.itemsize == 1 and op in REDUCTIONS:
         f.narrow_reduction = 0.5 if op == "all_reduce" else 1.0
@@ -288,7 +261,9 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
     if algorithm == "ring":
         _ring(f, op, n, nodes, protocol, m)
         if protocol == "LL":
-            f.rendezvous = _rendezvous(f, m, facts, 2 * f.piece_per_channel)
+            f.rendezvous = past_threshold(
+                m.net_name, m.tags[1][1], 2 * f.piece_per_channel, facts.env
+            )
     elif algorithm == "tree":
         f.hops_local = 2.0 * (local_ranks - 1)
         f.hops_net = 2.0 * math.ceil(depth)
@@ -298,7 +273,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
             f.tree_cap = _tree_cap(comm.max_capability, nodes, comm.tree.channels)
         used = _channels_used(f, m, 1, protocol)
         if protocol == "LL":
-            f.rendezvous = _rendezvous(f, m, facts, 2 * nbytes / used)
+            f.rendezvous = past_threshold(m.net_name, m.tags[1][1], 2 * nbytes / used, facts.env)
         f.fill_bytes = min(nbytes / used, 512 * KIB if protocol == "Simple" else 32 * KIB)
     elif algorithm in ("nvls", "nvls_tree"):
         blocks = float(max(1, comm.nvls_channels or 16))
@@ -310,7 +285,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         f.net_passes = (1.0 if nodes <= 2 else 2 * (n - 1) / n) if algorithm == "nvls_tree" else 1.0
         if op in ("all_gather", "reduce_scatter"):
             f.net_passes = (nodes - 1) / nodes
-        f.net = m.heads_net
+        f.net = _allowed(m, m.heads_net)
     elif algorithm.startswith("collnet"):
         f.hops_local = 2.0 if algorithm == "collnet_direct" else 2.0 * (local_ranks - 1)
         f.hops_net = 2.0
@@ -322,17 +297,6 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         f.memory = m.memory
         _point_to_point(f, collective, placement, comm, m)
     return f
-
-
-def _rendezvous(f: Any, m: Machine, facts: NcclFacts, message: float) -> float:
-    """How far an LL message of `message` bytes on the wire is past libfabric's CXI copy threshold
-    (0 .. 1): above it the provider registers device memory or copies it instead of storing
-    through the CPU. NVIDIA only: AMD GPUs let the CPU store into all of their memory."""
-    if m.net_name != "slingshot" or ("vendor", "nvidia") not in m.tags:
-        return 0.0
-    limit = float(dict(facts.env).get("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", CXI_COPY_THRESHOLD))
-    ratio = (message / limit / 1.5) ** 4
-    return ratio / (1 + ratio)
 
 
 def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> None:
@@ -357,8 +321,13 @@ def _channels_used(f: Any, m: Machine, ranks: int, protocol: str) -> float:
     """Channels in use, not rounded so that more bytes never take less time: one for every
     threads x threshold bytes (NCCL, src/enqueue.cc); sets f.channel_share."""
     used = min(m.channels, max(1.0, f.nbytes / (THREADS[protocol] * THRESHOLD[protocol] * ranks)))
-    f.channel_share = used / m.channels
+    f.channel_share = used / m.lanes
     return float(used)
+
+
+def _allowed(m: Machine, net: BytesPerSecond) -> BytesPerSecond:
+    """Of `net`, what channels reach where NCCL_MAX_NCHANNELS keeps them below the graph's own."""
+    return net * min(1.0, 2 * m.channels / m.lanes)
 
 
 def _tree_cap(capability: int, nodes: int, channels: int) -> float:
@@ -382,9 +351,12 @@ def _point_to_point(
         max(1, min(comm.p2p_channels_per_peer, comm.p2p_channels // min(n, comm.p2p_channels)))
     )
     f.p2p_channels = min(f.p2p_channels, max(1.0, (n - 1) * most))
+    f.p2p_lanes = max(f.p2p_channels, min(float(m.lanes), max(1.0, (n - 1) * most)))
     parts = min(max(1.0, message / SMALLEST_PART), most)
     parts = min(max(parts, message / LARGEST_PART), float(max(1, comm.p2p_channels_per_peer)))
     f.largest_part = message / parts if p > 1 else 0.0
+    far = n - p if op in ("all_to_all", "gather", "scatter") else 1
+    f.block_bytes = min(far, CONCURRENT_PEERS) * min(message, NET_CHUNK) * f.crosses
     if op == "all_to_all":
         each = f.nbytes / n
         f.peers_local, f.peers_remote = float(p - 1), float(n - p)

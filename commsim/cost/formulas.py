@@ -31,11 +31,15 @@ def _chain(f: Any, k: Values, local: str, net: str) -> Any:
     """Hops that one byte must climb: local ones at the GPU's pace, network ones with the
     transport's wire."""
     pace = k["simple.speed"] if f.protocol_name == "simple" else k["speed"]
-    return (
-        f.hops_local * k[local] * pace
-        + f.hops_net
-        * (k[net] * k["net.speed"] + k["wire"] + k["rendezvous"] * f.rendezvous)
-    )  # fmt: skip
+    return f.hops_local * k[local] * pace + f.hops_net * (
+        over_network(f, k, net) + k["rendezvous"] * f.rendezvous
+    )
+
+
+def over_network(f: Any, k: Values, hop: str) -> Any:
+    """s of one message between machines: what the host's thread and the GPU take, and the
+    transport's own latency, so many times."""
+    return k[hop] * k["net.speed"] * f.host + k["wire"] * f.latency
 
 
 def _base(f: Any, k: Values) -> Any:
@@ -133,9 +137,7 @@ def nvls(f: Any, k: Values) -> Parts:
     copied = (1 + f.both_ways) / 2  # all_reduce copies in and out, the others one way
     chunks = copied * f.nbytes / (f.chunk * f.blocks)
     local = volume * (1 + k["int8"] * f.narrow_reduction) / rate + chunks * k["nvls.chunk"]
-    hop = k["nvls.start"] * k["simple.speed"] + f.hops_net * (
-        k["nvls.net"] * k["net.speed"] + k["wire"]
-    )
+    hop = k["nvls.start"] * k["simple.speed"] + f.hops_net * over_network(f, k, "nvls.net")
     net = f.net_passes * f.nbytes / _net(f, k, k["nic"]) * f.crosses
     return _finish(f, _base(f, k), hop, np.maximum(local, net), k["overlap.nvls"])
 
@@ -143,8 +145,8 @@ def nvls(f: Any, k: Values) -> Parts:
 def collnet(f: Any, k: Values) -> Parts:
     """In-network reduction (SHARP): S once over the NICs, heads exchange inside the node."""
     kind = f.algorithm_name
-    hop = f.hops_local * k["hop.simple"] * k["simple.speed"] + f.hops_net * (
-        k["net.simple"] * k["net.speed"] + k["wire"]
+    hop = f.hops_local * k["hop.simple"] * k["simple.speed"] + f.hops_net * over_network(
+        f, k, "net.simple"
     )
     net = f.net_passes * f.nbytes / (f.net * k["nic"] * k[f"sharp.{kind}"])
     local = 2 * f.nbytes / (k["link"] * f.link)
@@ -153,7 +155,7 @@ def collnet(f: Any, k: Values) -> Parts:
 
 def pat(f: Any, k: Values) -> Parts:
     """Parallel aggregated trees, one GPU a node: log2 N exchanges, then (N-1)/N S over the NIC."""
-    hop = f.hops_net * (k["net.simple"] * k["net.speed"] + k["wire"])
+    hop = f.hops_net * over_network(f, k, "net.simple")
     net = f.steps * f.nbytes / f.n / _net(f, k, k["nic"])
     return _finish(f, _base(f, k), hop, net, k["overlap.net"])
 
@@ -164,14 +166,15 @@ def point_to_point(f: Any, k: Values) -> Parts:
 
     A message is split over channels, `largest_part` bytes each, and one channel carries only its
     part of the link. `local_bytes`: through one GPU's links, `self_bytes`: copied inside one GPU;
-    `net_bytes`: over the NICs at f.net; in both cases per direction.
+    `net_bytes`: over the NICs at f.net; in both cases per direction. `block_bytes`: the first
+    chunks of the messages that share a block, which it copies before the wire has anything to do.
     """
     proto = f.protocol_name
     start = (k["p2p.start"] + k["p2p.peer"] * f.peers_local) * k["speed"]
     far = f.crosses * (
-        k["p2p.net"] * k["net.speed"] + k["wire"]
-        + k["p2p.remote"] * k["remote"] * k["net.speed"] * f.peers_remote
-    )  # fmt: skip
+        over_network(f, k, "p2p.net")
+        + k["p2p.remote"] * k["remote"] * k["net.speed"] * f.host * f.peers_remote
+    )
     if proto == "ll":
         rate = k["share.p2p.ll"] * k["link"] * f.link
         local = f.local_bytes / (rate * f.mesh)
@@ -181,10 +184,13 @@ def point_to_point(f: Any, k: Values) -> Parts:
         local = f.local_bytes / (rate * f.mesh) + f.self_bytes / (k["p2p.self"] * f.memory)
         start = start + k["p2p.simple"] * k["simple.speed"]
         channel = k["p2p.channel"] * rate
-    local = np.maximum(local, f.largest_part * f.p2p_channels / channel)
+    local = np.maximum(local, f.largest_part * f.p2p_lanes / channel)
+    few = f.p2p_lanes > f.p2p_channels
+    local = np.maximum(local, few * f.local_bytes * f.p2p_lanes / f.p2p_channels / channel)
     net = f.net_bytes / _net(f, k, np.where(f.shift > 0, k["nic.shift"], k["nic.p2p"])) * f.crosses
     p = np.where(f.crosses > 0, k["overlap.p2p.net"], k["overlap.p2p"])
-    return _finish(f, _base(f, k), start + far, np.maximum(local, net), p)
+    fill = f.block_bytes / k["p2p.block"]
+    return _finish(f, _base(f, k), start + far, np.maximum(local, net), p, fill)
 
 
 FORMULAS = {

@@ -13,7 +13,7 @@ from commsim.cost.bound import bound
 from commsim.cost.calibrated import WIDEN, Case, calibrated_class, class_of, uncovered
 from commsim.cost.cost import Cost, Pace, assumed
 from commsim.cost.features import Machine, features, link_share, machine
-from commsim.cost.formulas import FORMULAS
+from commsim.cost.formulas import FORMULAS, over_network
 from commsim.cost.profile import Profile
 from commsim.libraries.library import Candidate
 from commsim.libraries.nccl.facts import NcclFacts
@@ -122,6 +122,8 @@ def pace(
         name: 0.0 if profile.constants[name].unit == "s" and name != "nvls.chunk" else value
         for name, value in k.items()
     }
+    still = copy.copy(f)
+    still.latency = 0.0
     proto = f.protocol_name
     local_hop, net_hop = _hops(f, k, candidate.algorithm)
     local, net = k["link"] * k[f"share.{proto}"], k["nic"] * k[f"nic.{proto}"]
@@ -134,7 +136,8 @@ def pace(
     return Pace(
         launch=dict(whole.breakdown)["launch"],
         duration=whole.duration,
-        transfer=by * sum(float(v) for v in FORMULAS[candidate.algorithm](f, timeless).values()),
+        transfer=by
+        * sum(float(v) for v in FORMULAS[candidate.algorithm](still, timeless).values()),
         local_hop=local_hop,
         net_hop=net_hop,
         local_share=min(1.0, local * link_share(cluster, m)),
@@ -151,8 +154,8 @@ def _hops(f: Any, k: Mapping[str, float], algorithm: str) -> tuple[Seconds, Seco
     if algorithm == "tree":
         local, net = f"tree.{proto}", "net.tree.simple" if proto == "simple" else net
     elif algorithm in ("nvls", "nvls_tree"):  # all legs together take as long as it takes to start
-        return k["nvls.start"] * speed / NVLS_LEGS[f.both_ways], _over_network(k, "nvls.net")
-    return k[local] * speed, _over_network(k, net) + k["rendezvous"] * f.rendezvous
+        return k["nvls.start"] * speed / NVLS_LEGS[f.both_ways], over_network(f, k, "nvls.net")
+    return k[local] * speed, over_network(f, k, net) + k["rendezvous"] * f.rendezvous
 
 
 def _channel(f: Any, k: Mapping[str, float], algorithm: str) -> BytesPerSecond:
@@ -161,11 +164,7 @@ def _channel(f: Any, k: Mapping[str, float], algorithm: str) -> BytesPerSecond:
         return math.inf
     proto = f.protocol_name
     whole = k["link"] * f.link * k[f"share.{proto}"]
-    return float(whole * min(1.0, k[f"channel.{proto}"] / f.channels))
-
-
-def _over_network(k: Mapping[str, float], hop: str) -> Seconds:
-    return k[hop] * k["net.speed"] + k["wire"]
+    return float(whole * min(1.0, k[f"channel.{proto}"] / f.lanes))
 
 
 def _bottleneck(
@@ -192,6 +191,9 @@ def _bottleneck(
                 f"the fabric, oversubscribed {cluster.fabric.oversubscription:g} to 1: "
                 f"{format_rate(m.cut)} a node"
             )
+        words["sockets"] = (
+            "a thread that copies through the kernel's sockets for each NIC (NCCL_SOCKET_NTHREADS)"
+        )
     words["tree_cap"] = "what the tree's channels can add where it branches"
     words["memory"] = f"copies inside one GPU, memory of {format_rate(m.memory)}"
 

@@ -66,7 +66,7 @@ _MOST: Final = 64
 _GUESS: Final = (
     f"RCCL's own tables are not modelled: LL up to {format_size(LOW_LATENCY_UP_TO)}, LL128 up to "
     f"{format_size(RING_FROM)} ({format_size(RING_FROM_NETWORK)} over the network from MI300 "
-    "on) and then Ring Simple are a guess that fits published runs"
+    "on, none over that of MI200) and then Ring Simple are a guess that fits published runs"
 )
 _COUNT_GUESS: Final = "RCCL's channel count is nominal, not from its own search"
 
@@ -104,15 +104,21 @@ class Rccl(Library):
 def wanted(operation: str, nbytes: Bytes, nodes: int, part: str = "") -> tuple[str, str]:
     """Algorithm and protocol for a size (bytes) on GPUs named `part`, where nothing is forced."""
     ring_from = RING_FROM
-    if operation == "all_reduce" and nodes > 1 and not part.upper().startswith("MI2"):
+    if operation == "all_reduce" and nodes > 1 and not _old(part):
         ring_from = RING_FROM_NETWORK
     if nbytes <= LOW_LATENCY_UP_TO:
         protocol = "LL"
+    elif nodes > 1 and _old(part):  # LL128's ordered stores are kept from MI200's network
+        protocol = "Simple"
     else:
         protocol = "LL128" if nbytes < ring_from else "Simple"
     later = max(1, nodes // PUBLISHED_NODES)
     tree = operation == "all_reduce" and nodes > 1 and nbytes < ring_from * later
     return ("tree" if tree else "ring"), protocol
+
+
+def _old(part: str) -> bool:
+    return part.upper().startswith("MI2")
 
 
 def _pick(group: Group, operation: str, nbytes: Bytes, itemsize: int, part: str) -> Choice:

@@ -14,7 +14,7 @@ US = 1e-6
 ROUND: dict[str, Any] = {
     "base": 10 * US, "speed": 1.0, "net.speed": 1.0, "simple.speed": 1.0, "remote": 1.0,
     "hop.ll": 1 * US, "hop.ll.tiny": 0.0, "hop.simple": 10 * US, "net.ll": 5 * US,
-    "net.simple": 20 * US, "wire": 1 * US, "rendezvous": 0.0, "link": 1.0,
+    "net.simple": 20 * US, "wire": 0.5, "rendezvous": 0.0, "link": 1.0,
     "share.ll": 0.5, "share.simple": 1.0, "ring.copy.ll": 0.5, "ring.copy.simple": 0.5,
     "ring.start": 1.0, "ring.reduce": 0.1, "ring.fill": 0.0,
     "overlap.ll": 1.0, "overlap.simple": 1.0,
@@ -26,7 +26,7 @@ ROUND: dict[str, Any] = {
     "nvls.tree": 1.0, "nvls.chunk": 1 * US, "nvls.start": 20 * US, "nvls.net": 10 * US,
     "p2p.start": 2 * US, "p2p.peer": 1 * US, "p2p.simple": 3 * US, "p2p.net": 5 * US,
     "p2p.remote": 4 * US, "p2p.link": 1.0, "p2p.self": 0.25, "p2p.channel": 1.0,
-    "p2p.channel.ll": 1.0, "socket": 4e9, "share.p2p.ll": 0.5,
+    "p2p.channel.ll": 1.0, "p2p.block": 10e9, "socket": 4e9, "share.p2p.ll": 0.5,
 }  # fmt: skip
 
 
@@ -35,7 +35,8 @@ def features(**given: Any) -> SimpleNamespace:
         "n": 8.0, "nodes": 1.0, "local_ranks": 8.0, "nbytes": float(1 << 30), "crosses": 0.0,
         "link": 240e9, "net": 1e18, "channels": 24.0, "protocol_name": "simple",
         "algorithm_name": "ring", "channel_share": 1.0, "rendezvous": 0.0, "narrow_reduction": 0.0,
-        "clock": 1.0, "steps": 14.0, "copies": 1.0, "hops_net": 0.0, "hops_local": 14.0,
+        "clock": 1.0, "host": 1.0, "latency": 2e-6, "steps": 14.0, "copies": 1.0, "hops_net": 0.0,
+        "hops_local": 14.0,
         "piece_per_channel": 0.0, "reduces": 0.0, "sockets": 1e18,
     }  # fmt: skip
     return SimpleNamespace(**(usual | given))
@@ -110,10 +111,26 @@ def test_all_to_all_on_one_node() -> None:
     f = features(
         algorithm_name="p2p", peers_local=7.0, peers_remote=0.0, local_bytes=7 * each,
         self_bytes=each, memory=2000e9, largest_part=0.0, mesh=1.0, p2p_channels=32.0,
-        net_bytes=0.0, shift=0.0,
+        p2p_lanes=32.0,
+        net_bytes=0.0, shift=0.0, block_bytes=0.0,
     )  # fmt: skip
     # start 2 + 7 + 3 us; 7 pieces over the link, one copied at a quarter of 2 TB/s
     expected = (10 + 12) * US + 7 * each / 240e9 + each / 500e9
+    assert total(point_to_point(f, ROUND)) == pytest.approx(expected)
+
+
+def test_all_to_all_over_the_network_copies_first_chunks_before_the_wire() -> None:
+    each = float(1 << 20)
+    f = features(
+        n=16.0, nodes=2.0, nbytes=16 * each, crosses=1.0, net=400e9, algorithm_name="p2p",
+        peers_local=7.0, peers_remote=8.0, local_bytes=0.0, self_bytes=0.0, memory=2000e9,
+        largest_part=0.0, mesh=1.0, p2p_channels=32.0,
+        p2p_lanes=32.0, net_bytes=64 * each, shift=0.0,
+        block_bytes=8 * 131072.0, host=1.1,
+    )  # fmt: skip
+    # start 2 + 7 + 3 us; 5.5 us and 8 messages of 4.4 to send, half of a latency of 2 us;
+    # 64 MiB over 400 GB/s x 0.9; eight chunks of 128 KiB through one block at 10 GB/s
+    expected = (10 + 12 + 5.5 + 35.2 + 1) * US + 64 * each / 360e9 + (1 << 20) / 10e9
     assert total(point_to_point(f, ROUND)) == pytest.approx(expected)
 
 

@@ -95,6 +95,8 @@ def test_part_of_a_machine(mi300x: Cluster) -> None:
         ("all_reduce", 4 * MIB, 2, "MI300X", ("tree", "LL128")),
         ("all_reduce", 32 * MIB, 2, "MI300X", ("tree", "LL128")),
         ("all_reduce", 64 * MIB, 2, "MI300X", ("ring", "Simple")),
+        ("all_reduce", 4 * MIB, 4, "MI250X", ("tree", "Simple")),
+        ("all_reduce", 4 * MIB, 1, "MI250X", ("ring", "LL128")),
         ("all_reduce", 8 * MIB, 4, "MI250X", ("ring", "Simple")),
         ("all_reduce", 1 << 30, 1024, "MI250X", ("tree", "Simple")),  # 8192 ranks: 128 KiB each
         ("all_reduce", 2 << 30, 1024, "MI250X", ("ring", "Simple")),  # 8 MiB x 1024 / 4

@@ -1,0 +1,69 @@
+"""What a transport does to messages between machines: latencies and thresholds that are public."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from commsim.units import Bytes, BytesPerSecond, Seconds
+
+LATENCY: Final[dict[str, Seconds]] = {
+    "infiniband": 1.5e-6,
+    "roce": 3.0e-6,
+    "slingshot": 2.0e-6,
+    "efa-v1": 15.5e-6,
+    "efa-v2": 11.0e-6,
+    "efa-v3": 7.0e-6,
+    "tcp": 25e-6,
+    "tcpx": 25e-6,
+    "tcpxo": 15e-6,
+}
+"""s of a small message from host to host, one way, over three switches.
+
+InfiniBand: 1.0 to 1.1 us with MPI (MVAPICH's published osu_latency, HDR) and three switches of 0.13
+to 0.25 (QM8700, QM9700 product briefs). RoCE: the same adapters and three Ethernet switches of 0.6
+to 0.8 us (data sheets of Spectrum and Tomahawk systems). Slingshot: 1.8 to 2 us (De Sensi et al.,
+SC20, arXiv:2008.08886). EFA: 15.5 us at its launch (AWS, 2019); the second generation about 30 %
+less, the third 35 % less again (AWS, announcements of p5 and p5en). TCP through the kernel: 20 to
+30 us. TCPX is kernel TCP; TCPXO keeps the transport on the NIC, and lies between that and EFA. From
+memory, pages not read again."""
+
+MESSAGES: Final[dict[str, float]] = {"efa-v1": 3.0}
+"""Messages that pass one after another before one message of NCCL has arrived, where it is not one.
+EFA's first generation sends by rendezvous: announced, asked for, sent (aws-ofi-nccl, protocol
+SENDRECV); from the second on it is written at once (protocol RDMA)."""
+
+CXI_COPY_THRESHOLD: Final[Bytes] = 4096
+"""FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD's default (libfabric, man fi_cxi)."""
+
+
+def latency(transport: str) -> Seconds:
+    """s of the transport's own messages that a message of NCCL needs, 0 where nothing is known."""
+    return LATENCY.get(transport, 0.0) * MESSAGES.get(transport, 1.0)
+
+
+def efa(family: str, rate: BytesPerSecond) -> str:
+    """EFA's generation: 1 up to p4d, 2 on p5 (100 Gbit/s cards behind Hopper), 3 on p5en and p6
+    (from 200 Gbit/s)."""
+    if rate > 20e9:
+        return "efa-v3"
+    return "efa-v2" if family in ("hopper", "blackwell") else "efa-v1"
+
+
+def past_threshold(
+    transport: str, vendor: str, message: float, env: tuple[tuple[str, str], ...]
+) -> float:
+    """How far an LL message of `message` bytes on the wire is past libfabric's CXI copy threshold
+    (0 .. 1): above it the provider registers device memory or copies it instead of storing
+    through the CPU. NVIDIA only: AMD GPUs let the CPU store into all of their memory."""
+    if transport != "slingshot" or vendor != "nvidia":
+        return 0.0
+    limit = float(dict(env).get("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", CXI_COPY_THRESHOLD))
+    ratio = (message / limit / 1.5) ** 4
+    return float(ratio / (1 + ratio))
+
+
+def socket_threads(env: tuple[tuple[str, str], ...]) -> int:
+    """Threads that copy through the kernel's sockets for one NIC: NCCL_SOCKET_NTHREADS (1 to 16,
+    as NCCL reads it), else one, which NCCL's user guide has for networks below 100 Gbit/s."""
+    given = dict(env).get("NCCL_SOCKET_NTHREADS", "").strip()
+    return min(max(int(given), 1), 16) if given.isascii() and given.isdigit() else 1

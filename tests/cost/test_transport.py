@@ -1,0 +1,78 @@
+"""What transports add to a message, and which generation of EFA a machine has."""
+
+from __future__ import annotations
+
+import pytest
+
+from commsim.collectives.collective import Collective
+from commsim.cost.features import machine
+from commsim.cost.transport import LATENCY, MESSAGES, efa, latency, past_threshold, socket_threads
+from commsim.libraries.nccl.nccl import Nccl
+from commsim.prediction import predict
+from commsim.topology.load import load_cluster
+from commsim.topology.wiring import SWITCH_LATENCY
+
+
+@pytest.mark.parametrize(
+    ("preset", "name"),
+    [
+        ("aws-p3dn", "efa-v1"), ("aws-p4d", "efa-v1"), ("aws-p4de", "efa-v1"),
+        ("aws-p5", "efa-v2"),
+        ("aws-p5en", "efa-v3"), ("aws-p6-b200", "efa-v3"), ("gcp-a3-high", "tcpx"),
+        ("gcp-a3-mega", "tcpxo"),
+        ("gcp-a3-ultra", "roce"), ("polaris", "slingshot"), ("dgx-h100", "infiniband"),
+    ],
+)  # fmt: skip
+def test_every_transport_of_a_preset_has_a_latency(preset: str, name: str) -> None:
+    cluster = load_cluster(preset, nodes=2)
+    facts = Nccl().choose(Collective("all_reduce", nbytes=8), cluster).facts
+    assert machine(cluster, facts).net_name == name  # type: ignore[arg-type]
+    assert latency(name) > 0
+
+
+def test_a_latency_covers_the_switches_on_its_way() -> None:
+    for transport, s in LATENCY.items():
+        assert s >= 3 * SWITCH_LATENCY.get(transport, 0.0)
+
+
+def test_efa_grows_faster_with_each_generation() -> None:
+    assert latency("efa-v1") == pytest.approx(3 * 15.5e-6)  # announced, asked for, sent
+    assert latency("efa-v1") > latency("efa-v2") > latency("efa-v3")
+    assert set(MESSAGES) <= set(LATENCY)
+    assert efa("volta", 12.5e9) == efa("ampere", 12.5e9) == "efa-v1"
+    assert efa("hopper", 12.5e9) == "efa-v2"
+    assert efa("hopper", 25e9) == efa("blackwell", 50e9) == "efa-v3"
+
+
+def test_only_long_messages_of_nvidia_gpus_over_slingshot_are_past_the_threshold() -> None:
+    assert past_threshold("slingshot", "nvidia", 128.0, ()) < 1e-3
+    assert past_threshold("slingshot", "nvidia", 1.5 * 4096, ()) == pytest.approx(0.5)
+    assert past_threshold("slingshot", "nvidia", 1e6, ()) > 0.999
+    raised = (("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", "16777216"),)
+    assert past_threshold("slingshot", "nvidia", 1e6, raised) < 1e-3
+    assert past_threshold("slingshot", "amd", 1e6, ()) == 0.0
+    assert past_threshold("infiniband", "nvidia", 1e6, ()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "threads"), [(None, 1), ("4", 4), ("0", 1), ("99", 16), ("many", 1), ("-3", 1)]
+)
+def test_socket_threads(given: str | None, threads: int) -> None:
+    assert socket_threads((("NCCL_SOCKET_NTHREADS", given),) if given else ()) == threads
+
+
+def test_sockets_bind_fast_networks_until_they_have_threads() -> None:
+    """The guide has four threads for 100 Gbit/s; 10 Gbit/s are filled by one."""
+
+    def bandwidth(rate: str, **env: str) -> float:
+        tcp = {"node.nics.rate": rate, "node.nics.count": 1, "fabric.transport": "tcp"}
+        cluster = load_cluster("dgx-a100", nodes=2, **tcp)
+        library = Nccl(env={"NCCL_ALGO": "Ring", **env})
+        p = predict(Collective("all_gather", nbytes=1 << 30), cluster, library)
+        assert ("sockets" in p.bottleneck) is (rate == "100Gbit/s")
+        return p.bus_bandwidth
+
+    assert bandwidth("10Gbit/s") == pytest.approx(bandwidth("10Gbit/s", NCCL_SOCKET_NTHREADS="4"))
+    four = bandwidth("100Gbit/s", NCCL_SOCKET_NTHREADS="4")
+    assert four > 3 * bandwidth("100Gbit/s")
+    assert four < 12.5e9
