@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
+from commsim.collectives.chunks import cut
 from commsim.collectives.collective import Collective
 from commsim.topology import capacity
 from commsim.topology.cluster import Cluster
@@ -24,12 +28,15 @@ def bound(collective: Collective, cluster: Cluster, placement: Placement) -> Sec
     one NVLink domain of D: all_reduce 2 S (D-1)/D (S where switches reduce), all_gather and
     reduce_scatter S (D-1)/D, all_to_all k S (n-k)/n with k ranks in a domain, gather and scatter S
     (n-k)/n, others S, over its NICs. Around one machine and half of the machines: what `crossing`
-    says, over what the fabric carries. Ignores latency. Patarasu and Yuan, J. Parallel Distrib.
+    says, over what the fabric carries. An uneven all_to_all: the bytes of its own pairs across each
+    of these cuts, in the busier direction. Ignores latency. Patarasu and Yuan, J. Parallel Distrib.
     Comput. 69 (2009), doi:10.1016/j.jpdc.2008.09.002.
     """
     op, n, s = collective.operation, placement.n, collective.nbytes
     if op == "barrier":
         return 0.0
+    if collective.splits is not None:
+        return _uneven(collective, cluster, placement)
     share = 1.0 if op in ("broadcast", "reduce", "send_recv") else (n - 1) / n
     local = placement.domain_shapes[0][0][0]
     fastest = capacity.fastest_exit(cluster.node, local[0])
@@ -52,6 +59,33 @@ def bound(collective: Collective, cluster: Cluster, placement: Placement) -> Sec
         least = max(least, over / wire if wire else 0.0)
         for inside, rate in fabric_cuts(cluster, collective.ranks):
             least = max(least, crossing(op, s, n, inside) / rate)
+    return least
+
+
+def _uneven(collective: Collective, cluster: Cluster, placement: Placement) -> Seconds:
+    """The bound of an all_to_all by what every pair of ranks really exchanges."""
+    n = placement.n
+    pairs = cut(collective, n).pairs()
+    rank = np.arange(n) if collective.ranks is None else np.array(collective.ranks)
+
+    def across(side: NDArray[np.int64]) -> float:
+        """The most bytes that leave or enter one of the sides, by the number of each rank's."""
+        between = np.zeros((side.max() + 1,) * 2)
+        np.add.at(between, (side[:, np.newaxis], side), pairs)
+        np.fill_diagonal(between, 0.0)
+        return float(max(between.sum(axis=0).max(), between.sum(axis=1).max()))
+
+    local = placement.domain_shapes[0][0][0]
+    fastest = capacity.fastest_exit(cluster.node, local[0])
+    least = across(np.arange(n)) / fastest if fastest else 0.0
+    if placement.domains > 1:
+        hosts = max(len(shape) for shape, _ in placement.domain_shapes)
+        wire = hosts * sum(nic.rate for nic in cluster.node.nics)
+        domain = rank // (cluster.gpus_per_node * cluster.hosts_per_domain)
+        least = max(least, across(domain) / wire if wire else 0.0)
+        place = np.argsort(np.argsort(rank))
+        for inside, rate in fabric_cuts(cluster, collective.ranks):
+            least = max(least, across((place >= inside).astype(np.int64)) / rate)
     return least
 
 

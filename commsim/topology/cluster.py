@@ -119,7 +119,8 @@ class Cluster:
         return build_graph(self)
 
     def routes(self, source: int, target: int) -> tuple[tuple[str, ...], ...]:
-        """Every equal-cost shortest route between two ranks, as vertex names.
+        """The equal-cost shortest routes between two ranks, as vertex names; of very many the first
+        1,024.
 
         ECMP picks one per flow. NVLink before PCIe before network; UnreachableError if none leads
         there.

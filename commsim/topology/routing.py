@@ -8,7 +8,7 @@ receiver's. Otherwise GPUs pass nothing on for others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from commsim.errors import CollectiveError, UnreachableError
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from commsim.topology.cluster import Cluster
 
 Route = tuple[str, ...]
+MOST_ROUTES = 1024
+"""Equal routes that are listed: through machines with several cables each their number doubles from
+one to the next."""
 
 
 def find_routes(cluster: Cluster, source: int, target: int) -> tuple[Route, ...]:
-    """Every equal-cost shortest route: those with the fewest links."""
+    """Equal-cost shortest routes: those with the fewest links, the first MOST_ROUTES of them."""
     a, b = locate(cluster, source), locate(cluster, target)
     if a == b:
         return ((_vertex(cluster, *a),),)
@@ -112,7 +115,8 @@ def _over_network(cluster: Cluster, a: tuple[int, int], b: tuple[int, int]) -> t
     for from_nics, to_nics in pairs:
         starts = _legs(cluster, a, from_nics)
         goals = _legs(cluster, b, to_nics)
-        routes = list(_through_fabric(cluster, starts, goals, {f"node{a[0]}", f"node{b[0]}"}))
+        own = {f"node{a[0]}", f"node{b[0]}"}
+        routes = list(islice(_through_fabric(cluster, starts, goals, own), MOST_ROUTES))
         if routes:
             least = min(map(len, routes))
             return tuple(route for route in routes if len(route) == least)
@@ -140,7 +144,7 @@ def _through_fabric(
     own: set[str],
 ) -> Iterator[Route]:
     """The ways from NIC to NIC with the legs at both ends; machines but the `own` pass data on."""
-    neighbours = cluster.fabric_neighbours
+    neighbours, known = cluster.fabric_neighbours, dict[tuple[str, str], Route]()
     switches = {s.name for s in cluster.wiring.switches}
     wanted = {nic for nic, legs in goals.items() if legs}
 
@@ -155,23 +159,27 @@ def _through_fabric(
         if not legs:
             continue
         for middle in shortest_ways(after, nic, wanted):
-            whole = _expand(cluster, middle)
+            whole = _expand(cluster, middle, known)
             for leg in legs:
                 for last in goals[middle[-1]]:
                     yield leg[:-1] + whole + tuple(reversed(last))[1:]
 
 
-def _expand(cluster: Cluster, way: Route) -> Route:
-    """The way with the inside of each machine that passes data on written out."""
+def _expand(cluster: Cluster, way: Route, known: dict[tuple[str, str], Route]) -> Route:
+    """The way with the inside of each machine that passes data on written out. known: the insides
+    found so far, between two of a machine's devices.
+    """
     whole: list[str] = [way[0]]
     for a, b in pairwise(way):
         host = a.partition("/")[0]
         if host == b.partition("/")[0] and "/" in a:
             ends = (a.partition("/")[2], b.partition("/")[2])
-            inner = _host_ways(cluster.node, min(ends), max(ends), direct=True)
-            if inner:  # one way, the same in both directions
-                step = 1 if ends[0] < ends[1] else -1
-                whole += [f"{host}/{name}" for name in inner[0][::step][1:-1]]
+            first, last = sorted(ends)
+            if (first, last) not in known:
+                inner = _host_ways(cluster.node, first, last, direct=True)
+                known[first, last] = inner[0] if inner else ()
+            step = 1 if ends[0] == first else -1  # one way, the same in both directions
+            whole += [f"{host}/{name}" for name in known[first, last][::step][1:-1]]
         whole.append(b)
     return tuple(whole)
 

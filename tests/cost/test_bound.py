@@ -108,6 +108,34 @@ def test_what_must_leave_three_of_twelve_ranks(operation: str, expected: float) 
     assert crossing(operation, 120, 12, 3) == pytest.approx(expected)
 
 
+def test_an_uneven_all_to_all_is_bound_by_what_its_pairs_exchange() -> None:
+    """Two machines of 8: rank 0 has S for each of 1 and 2, beside it, and rank 8 has S for rank 3.
+    Out of rank 0's 450 GB/s of NVLink go 2 S; over the 8 x 50 GB/s between the machines S only.
+    """
+    box = load_cluster("dgx-h100", nodes=2)
+    splits = [[0] * 16 for _ in range(16)]
+    splits[0][1] = splits[0][2] = splits[8][3] = S
+    asked = Collective.uneven(splits, dtype="uint8")
+    assert bound(asked, box, place(box, None)) == pytest.approx(2 * S / (450 * GB))
+    # Rank 8 sends 4 S more to other ranks of that machine: 5 S enter it.
+    splits[8][4:8] = [S] * 4
+    asked = Collective.uneven(splits, dtype="uint8")
+    assert bound(asked, box, place(box, None)) == pytest.approx(5 * S / (400 * GB))
+    # Of a group in another order, positions 0 and 8 are not in the machines that they seem to be.
+    turned = Collective.uneven(splits, dtype="uint8", ranks=[*range(8, 16), *range(8)])
+    same = bound(turned, box, place(box, turned.ranks))
+    assert same == pytest.approx(5 * S / (400 * GB))
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "l40sx8", "alps"])
+def test_an_even_one_given_by_its_splits_has_the_same_bound(name: str) -> None:
+    box = load_cluster(name, nodes=4, **{"fabric.kind": "torus"})
+    n = box.n_ranks
+    each = S // n
+    given = Collective.uneven([[each] * n] * n, dtype="uint8")
+    assert bound(given, box, place(box, None)) == pytest.approx(least(box, "all_to_all"))
+
+
 def test_twice_the_bytes_take_twice_as_long() -> None:
     box = load_cluster("alps", nodes=16)
     for operation in OPERATIONS:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from commsim.errors import CollectiveError, UnreachableError
 from commsim.topology import capacity
 from commsim.topology.cluster import Cluster
+from commsim.topology.load import load_cluster
 from commsim.topology.node import NodeTopology, PcieSwitch
+from commsim.topology.routing import MOST_ROUTES
 from commsim.topology.wiring import fabric_kinds
 from tests.topology.machines import GB, cluster, cpus, desktop, gpus, hgx, link, mesh, nics
 
@@ -243,3 +245,15 @@ def test_sixteen_thousand_gpus_take_seconds() -> None:
 def test_networkx_is_not_imported_before_the_graph_is_asked_for() -> None:
     script = "import sys, commsim.topology.cluster as c; sys.exit('networkx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
+
+
+def test_of_very_many_routes_the_first_are_listed() -> None:
+    """Around a ring of 16 machines with two cables from one to the next, eight hops away: 2^15 and
+    more routes, all equally long.
+    """
+    ring = load_cluster("dgx-h100", nodes=16, **{"fabric.kind": "direct"})
+    routes = ring.routes(0, 64)
+    assert len(set(routes)) == len(routes) == MOST_ROUTES
+    assert len({len(route) for route in routes}) == 1
+    assert {route[0] for route in routes} == {"node0/gpu0"}
+    assert {route[-1] for route in routes} == {"node8/gpu0"}
