@@ -4,8 +4,8 @@
 
 The constants are the machine's own. The correction is what the formulas still miss there, for one
 operation, algorithm and protocol: a factor that is smooth in the ln of what one rank sends another
-at once, fades away from what was measured, and never makes more bytes faster. It is kept as factors
-at message sizes, exp of a posterior mean with its standard error (commsim.calibration.smooth).
+at once, fades away from what was measured, and never makes more bytes faster. It is kept at message
+sizes, a posterior mean (commsim.calibration.smooth).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from commsim.collectives.collective import SHARED
@@ -112,7 +113,7 @@ def parts(case: Case) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """ln(measured / formula) at `sizes` (bytes of a message, growing), with standard errors.
+    """ln(measured / formula) at `sizes` (bytes of a message, growing).
 
     ranks, nodes: 0 for what every group of this operation on this hardware has in common;
     algorithm, protocol: "" for what every choice has.
@@ -126,15 +127,12 @@ class Correction:
     nodes: int
     sizes: tuple[int, ...]
     logs: tuple[float, ...]
-    errors: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not (0 < len(self.sizes) == len(self.logs) == len(self.errors)):
-            raise ValueError("expected as many sizes as logs and errors, and one at least")
+        if not 0 < len(self.sizes) == len(self.logs):
+            raise ValueError("expected as many sizes as logs, and one at least")
         if list(self.sizes) != sorted(set(self.sizes)) or self.sizes[0] < 1:
             raise ValueError("expected growing sizes from 1 byte")
-        if min(self.errors) <= 0:
-            raise ValueError("expected errors > 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,12 +302,11 @@ class Table:
 
 
 def table_of(correction: Correction, curve: Callable[[int], Seconds], parts: int = 1) -> Table:
-    """The correction over `curve`, changed as little as its errors allow so that the product grows
-    with the size. parts: messages that a size is cut into."""
+    """The correction over `curve`, lowered where the product would fall with the size. parts:
+    messages that a size is cut into."""
     sizes = [size * parts for size in correction.sizes]
     formula = [math.log(curve(size)) for size in sizes]
-    wanted = [f + c for f, c in zip(formula, correction.logs, strict=True)]
-    kept = growing(wanted, [1 / e**2 for e in correction.errors])
+    kept = growing([f + c for f, c in zip(formula, correction.logs, strict=True)])
     return Table(
         sizes=tuple(math.log(size) for size in sizes),
         formula=tuple(formula),
@@ -317,16 +314,10 @@ def table_of(correction: Correction, curve: Callable[[int], Seconds], parts: int
     )
 
 
-def growing(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The growing sequence nearest to `values` in weighted squares (pool adjacent violators: Ayer
-    et al., Ann. Math. Statist. 26, 1955, doi:10.1214/aoms/1177728423)."""
-    pools: list[tuple[float, float, int]] = []  # mean, weight, how many
-    for value, weight in zip(values, weights, strict=True):
-        pools.append((value, weight, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (a, wa, na), (b, wb, nb) = pools[-2:]
-            pools[-2:] = [((a * wa + b * wb) / (wa + wb), wa + wb, na + nb)]
-    return [mean for mean, _, count in pools for _ in range(count)]
+def growing(values: Sequence[float]) -> list[float]:
+    """No value above one that follows: what fewer bytes take is at most what more take, as they
+    could be sent as more, and a disturbance only adds time."""
+    return list(accumulate(reversed(values), min))[::-1]
 
 
 def uncovered(covered: Iterable[Covered], case: Case, nbytes: Bytes) -> tuple[str, ...] | None:

@@ -40,8 +40,6 @@ def test_one_group_is_a_plain_gaussian_process() -> None:
     expected = height[:, at] @ np.linalg.solve(small, off)
     found = smooth([case()] * 3, sizes, off, everywhere(3))
     assert found.logs[case()] == pytest.approx(expected, abs=2e-5)
-    variance = np.diag(height - height[:, at] @ np.linalg.solve(small, height[at]))
-    assert found.errors[case()] == pytest.approx(np.sqrt(variance), rel=1e-3)
 
 
 def test_choices_and_groups_share_as_their_covariance_says() -> None:
@@ -69,9 +67,7 @@ def test_choices_and_groups_share_as_their_covariance_says() -> None:
     for near, one in {c: c for c in (*cells, case(4, "Simple"))}.items() | others.items():
         cross = np.hstack([share(one, b) * kernel()[:, at] for b in cells])
         mean = cross @ np.linalg.solve(small, off)
-        variance = np.diag(share(one, one) * kernel() - cross @ np.linalg.solve(small, cross.T))
         assert found.logs[near] == pytest.approx(mean, abs=1e-4)
-        assert found.errors[near] == pytest.approx(np.sqrt(variance), rel=2e-3)
 
 
 def test_it_fades_away_from_what_was_measured() -> None:
@@ -80,7 +76,6 @@ def test_it_fades_away_from_what_was_measured() -> None:
     assert logs[0] > 0.17
     assert np.all(np.diff(logs[1:]) < 0)
     assert logs[-1] < 0.002
-    assert found.errors[case()][-1] == pytest.approx(2**0.5 * s.HEIGHT, rel=1e-3)
 
 
 def test_a_spike_bends_nothing() -> None:
