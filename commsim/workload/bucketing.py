@@ -1,9 +1,11 @@
 """In how many messages gradients travel: frameworks fill buckets with whole tensors, up to a size.
 
 ddp              25 MiB of 32-bit gradients (bucket_cap_mb)
-deepspeed        5e8 elements (reduce_bucket_size, allgather_bucket_size)
+deepspeed        5e8 elements (reduce_bucket_size, allgather_bucket_size; DeepSpeed 0.19.8,
+                 runtime/zero/config.py)
 megatron, nemo   40,000,000 elements, or 1,000,000 a rank where that is more, of the first chunk
                  of the first stage, if gradients are reduced beside backward; the others are one
+                 (megatron-core 0.16.1, distributed/distributed_data_parallel.py)
 else             a layer
 """
 

@@ -152,13 +152,14 @@ def product_seconds(p: Matmul, d: Device, v: Mapping[str, float], narrow: bool) 
 def _loss(p: Matmul, sms: int, ramp: float, wave: float) -> float:
     """How many times as long a product takes for its begin and end and its uneven waves."""
     tiles = math.ceil(p.m / TILE) * math.ceil(p.n / TILE) * p.count
-    asked = p.m * p.n * p.count / TILE**2
-    losses = []
-    for parts in {1, max(1, int(sms // tiles))}:
-        whole = math.ceil(tiles * parts / sms) * sms / parts
-        uneven: float = (whole / asked) ** wave
-        losses.append((1 + ramp * parts) * uneven)
-    return min(losses)
+    places = TILE * TILE * sms / (p.m * p.n * p.count)
+
+    def loss(parts: int) -> float:
+        uneven: float = (math.ceil(tiles * parts / sms) / parts * places) ** wave
+        return (1 + ramp * parts) * uneven
+
+    parts = int(sms // tiles)
+    return loss(1) if parts < 2 else min(loss(1), loss(parts))
 
 
 def core_seconds(

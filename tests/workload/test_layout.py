@@ -165,3 +165,25 @@ def test_a_model_of_parts_is_only_replicated() -> None:
     assert not problems(Layout(dp=8, global_batch=8), parts)
     assert problems(Layout(tp=2, global_batch=8), parts)
     assert problems(Layout(pp=2, global_batch=8), parts)
+
+
+@pytest.mark.parametrize(
+    ("framework", "interleave", "micro_batches", "starts"),
+    [
+        ("megatron", 2, 8, True),
+        ("megatron", 2, 10, False),  # groups of 4
+        ("torchtitan", 2, 10, True),  # 2 rounds of 5
+        ("torchtitan", 2, 3, True),  # 1 round
+        ("torchtitan", 2, 9, False),  # 2 rounds
+        ("torchtitan", 1, 3, False),  # Schedule1F1B wants as many as stages
+        ("megatron", 1, 3, True),
+    ],
+)
+def test_micro_batches_of_a_pipeline_as_frameworks_take_them(
+    framework: str, interleave: int, micro_batches: int, starts: bool
+) -> None:
+    """4 stages; ScheduleInterleaved1F1B's own examples (torch 2.13)."""
+    layout = Layout(
+        pp=4, interleave=interleave, global_batch=micro_batches, framework=framework, zero_stage=0
+    )
+    assert (not problems(layout)) == starts

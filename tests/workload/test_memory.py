@@ -93,11 +93,11 @@ def test_a_small_gpt_by_hand() -> None:
     assert worst.parameters == 2 * count
     assert worst.gradients == 4 * count
     assert worst.optimizer == 12 * count
-    assert worst.logits == 10 * tokens * v
+    assert worst.logits == (2 + 4 + 2) * tokens * v  # 16 bit, exponentials, gradient
     assert worst.activations == pytest.approx(8 * tokens * (32 * h + 4 * 16) + 4 * tokens * h)
     assert worst.nccl == 0
     assert worst.allocated == pytest.approx(
-        18 * count + 10 * tokens * v + 8 * tokens * (32 * h + 64) + 4 * tokens * h
+        18 * count + 8 * tokens * v + 8 * tokens * (32 * h + 64) + 4 * tokens * h
     )
     assert found.peak == found.peak_allocated == worst.allocated
     assert found.peak_reserved == pytest.approx(1.05 * worst.allocated)
@@ -110,7 +110,7 @@ def test_tensor_parallelism_cuts_matrices_and_logits() -> None:
     layout = Layout(tp=8, global_batch=1, seq_len=512)
     worst = memory(gpt(), CLUSTER, layout).worst
     assert worst.parameters == 2 * (8 * (12 * h * h / 8 + 2 * h) + v * h / 8 + h)
-    assert worst.logits == 10 * 512 * v / 8
+    assert worst.logits == 8 * 512 * v / 8
     assert worst.nccl == 2 * 32 * CHANNEL  # the world's and the tensor-parallel communicator
 
 

@@ -52,16 +52,18 @@ class Keeping:
 
 
 # bf16 weights, fp32 gradients in one buffer, fp32 main weights and moments, which the distributed
-# optimizer spreads: 6 + 12 / d bytes (Megatron-LM, docs: distributed optimizer). Logits in
-# vocab_parallel_cross_entropy: 16-bit, fp32, and their exponentials.
-_MEGATRON = Keeping()
+# optimizer spreads: 6 + 12 / d bytes (Megatron-LM, docs: distributed optimizer). Logits in 16 bit,
+# their exponentials in fp32, which become the gradient, and that in 16 bit (megatron-core 0.16.1,
+# tensor_parallel/cross_entropy.py).
+_MEGATRON = Keeping(logits=8)
 _KEEPING = {
     "megatron": _MEGATRON,
-    # Its recipes sum gradients in a buffer of bf16 (grad_reduce_in_fp32=False).
+    # Its recipes for speed sum gradients in a buffer of bf16 (nemo-toolkit 2.0.0,
+    # collections/llm/recipes/llama3_70b.py: grad_reduce_in_fp32=False).
     "nemo": replace(_MEGATRON, gradient=2),
     # 2 + 2 + 12 bytes (Rajbhandari et al., SC'20, arXiv:1910.02054, section 3.1). The step casts
     # the owned gradients to fp32 in one flat tensor, from one in fp16; two buckets of 5e8 elements
-    # (reduce, all-gather); at most 1e9 parameters live in stage 3 (docs: ZeRO, the defaults).
+    # (reduce, all-gather); at most 1e9 parameters live in stage 3 (0.19.8, runtime/zero/config.py).
     "deepspeed": Keeping(
         gradient=2, step=6, flat=6, gathered=2, live=1e9, logits=14, besides=2 * 5e8 * 2,
     ),
@@ -104,8 +106,11 @@ def _keeping(
         # beside Megatron's; its users watched nvidia-smi.
         found = replace(found, logits=10, outputs=True, groups=2, shows="device")
     if framework == "deepspeed" and dtype == "bfloat16" and zero_stage == 1:
-        # BF16_Optimizer: gradients summed in whole fp32 buffers, each tensor cast on its way there.
+        # BF16_Optimizer: gradients summed in whole fp32 buffers, each tensor cast on its way there,
+        # those in 16 bit not given back (DeepSpeed 0.6.5, runtime/bf16_optimizer.py).
         found = replace(found, gradient=6, step=0, flat=0, cast=4)
+    elif framework == "megatron" and dtype == "float16":  # of 2021: exponentials beside the logits
+        found = replace(found, logits=10)
     elif framework == "fsdp" and alone:
         found = replace(found, accumulated=0)
     elif framework == "fsdp" and tp > 1:  # the whole logits and their gradient beside a rank's own

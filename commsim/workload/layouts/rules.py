@@ -92,6 +92,12 @@ def _pipeline(layout: Layout) -> Iterator[str]:
             f"{rounds(layout)} for pp={pp}, "
             f"got global_batch / (dp x micro_batch) = {layout.micro_batches}"
         )
+    if of_torch(layout) and schedule_name(layout) == "1f1b" and chunks == 1:
+        if layout.micro_batches < pp:
+            yield (
+                f"layout.global_batch: torch's 1F1B expects as many micro-batches as stages, pp={pp}"
+                f", got global_batch / (dp x micro_batch) = {layout.micro_batches}"
+            )
     odd = pp % 2 or layout.micro_batches % 2 or layout.micro_batches < 2 * pp
     if schedule_name(layout) == "dualpipe" and pp > 1 and odd:
         yield (
@@ -112,9 +118,12 @@ def rounds(layout: Layout) -> int:
     microbatch_group_size_per_vp_stage is set), DeepSpeed does not interleave. torch cuts them into
     as many equal rounds as there are whole groups (torch 2.13, ScheduleInterleaved1F1B).
     """
-    if layout.framework in ("torchtitan", "fsdp"):
-        return max(1, layout.micro_batches // layout.pp)
-    return layout.pp
+    return max(1, layout.micro_batches // layout.pp) if of_torch(layout) else layout.pp
+
+
+def of_torch(layout: Layout) -> bool:
+    """Are its pipelines those of torch.distributed.pipelining?"""
+    return layout.framework in ("torchtitan", "fsdp")
 
 
 def _sharding(layout: Layout) -> Iterator[str]:

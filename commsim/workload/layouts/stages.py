@@ -56,9 +56,10 @@ def stages(model: Model, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
     doi:10.1145/3458817.3476209); with "dualpipe" parts i and p - 1 - i (DeepSeek-AI 2024,
     arXiv:2412.19437, section 3.2.1); where the way leads down and back up, i and 2p - 1 - i.
     Layers that do not go evenly into the parts are spread as the frameworks do, embedding and head
-    counting as a layer each: Megatron gives the first parts one more, torchtitan too and always,
-    DeepSpeed fills all but the last parts to the least possible maximum (runtime/utils.py,
-    partition_balanced). Raises UnknownNameError for a schedule.
+    counting as a layer each: Megatron gives the first parts one more, torchtitan too and always
+    (0.3.0, distributed/pipeline_parallel.py), DeepSpeed fills all but the last parts to the least
+    possible maximum (0.6.0, runtime/utils.py, partition_balanced; 0.19.8 spreads more evenly).
+    Raises UnknownNameError for a schedule.
     """
     return _stages(
         model.n_layers, model.mtp, layout.pp, layout.interleave, layout.schedule, layout.framework

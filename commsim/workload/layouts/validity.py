@@ -15,6 +15,7 @@ from commsim.workload.layouts.rules import (
     divisors,
     is_count,
     nearest_divisor,
+    of_torch,
     order_problems,
     problems,
     schedule_name,
@@ -96,6 +97,8 @@ def _adapted(layout: Layout, model: Model | None) -> Layout:
     count = max(1, round(layout.global_batch / (dp * micro)))
     if chunks > 1 and schedule_name(layout) != "gpipe":
         count = max(1, round(count / pp)) * pp
+    if of_torch(layout) and schedule_name(layout) == "1f1b" and pp > 1:
+        count = max(pp, count)
     if schedule_name(layout) == "dualpipe" and pp > 1:
         count = max(2 * pp, count + count % 2)
     experts = 1
