@@ -6,16 +6,16 @@ Nothing is reckoned here that the library does not give; keys carry units, as in
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import lru_cache
 from typing import Any, Concatenate, ParamSpec
 
 from commsim.collectives.collective import DTYPES, OPERATIONS, Collective
-from commsim.errors import CommsimError, ExploreError, UnknownNameError
+from commsim.errors import CommsimError, ExploreError
+from commsim.explore.clusters import as_toml, cluster_of, known
 from commsim.explore.questions import (
     MOST_DRAWN,
-    MOST_RANKS,
     CollectiveQuestion,
     PresetQuestion,
     Side,
@@ -24,17 +24,17 @@ from commsim.explore.questions import (
     TopologyQuestion,
     read,
 )
-from commsim.explore.toml import written
 from commsim.libraries.library import Library
 from commsim.libraries.lookup import library as find_library
 from commsim.prediction import Prediction, predict
+from commsim.report.binding import binding
 from commsim.report.drawing import drawing
 from commsim.report.explanation import traffic, waterfall
 from commsim.report.machine import machine_words
 from commsim.report.regions import regions_of
 from commsim.topology import parts
 from commsim.topology.cluster import Cluster
-from commsim.topology.load import load_cluster, presets
+from commsim.topology.load import presets
 from commsim.units import Bytes, parse_size
 from commsim.workload import load as models
 from commsim.workload.layout import Layout
@@ -56,7 +56,8 @@ SHOWN = (
 def options(_: Mapping[str, Any]) -> dict[str, Any]:
     """What can be chosen."""
     return {
-        "presets": list(presets()), "operations": list(OPERATIONS), "dtypes": list(DTYPES),
+        "presets": list(presets()), "gpus": [part.name for part in parts.gpus()],
+        "operations": list(OPERATIONS), "dtypes": list(DTYPES),
         "models": list(models.presets()), "schedules": list(schedules()),
         **{key: list(words) for key, words in WORDS.items()},
     }  # fmt: skip
@@ -64,7 +65,7 @@ def options(_: Mapping[str, Any]) -> dict[str, Any]:
 
 def preset(data: Mapping[str, Any]) -> dict[str, Any]:
     """The text of a preset's file."""
-    name = _known("cluster preset", read(PresetQuestion, data).preset, presets())
+    name = known("cluster preset", read(PresetQuestion, data).preset, presets())
     return {"toml": (parts.topologies_folder() / f"{name}.toml").read_text("utf-8")}
 
 
@@ -106,16 +107,7 @@ def topology(data: Mapping[str, Any]) -> dict[str, Any]:
 def toml(data: Mapping[str, Any]) -> dict[str, Any]:
     """The cluster file of a side, with what is changed of it, and its name."""
     side = read(TomlQuestion, data).side
-    cluster = cluster_of(side)
-    tables: dict[str, Any] = _tables(side.toml) if side.toml else {"extends": side.preset}
-    changes = side.overrides() | ({"library": side.library} if side.library else {})
-    for key, value in changes.items():
-        *above, last = key.split(".")
-        at = tables
-        for name in above:
-            at = at.setdefault(name, {})
-        at[last] = value
-    return {"name": cluster.name, "toml": written(tables)}
+    return {"name": cluster_of(side).name, "toml": as_toml(side)}
 
 
 def warm(_: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,38 +148,6 @@ def _tried(
         return {"error": one_line(error)}
 
 
-def _known(kind: str, name: str, known: tuple[str, ...]) -> str:
-    """The name if it is one of the catalogue's, which a path never is; UnknownNameError if not."""
-    if name not in known:
-        raise UnknownNameError(kind, name, known)
-    return name
-
-
-def cluster_of(side: Side) -> Cluster:
-    """The cluster of a side; text may extend presets, but no file is read for it."""
-    source: Any = (
-        _tables(side.toml) if side.toml else _known("cluster preset", side.preset, presets())
-    )
-    cluster = load_cluster(source, **side.overrides())
-    if cluster.n_ranks > MOST_RANKS:
-        raise ExploreError(
-            f"nodes: {cluster.nodes:,} nodes are {cluster.n_ranks:,} GPUs; the page takes up to"
-            f" {MOST_RANKS:,}; ask the command line"
-        )
-    return cluster
-
-
-def _tables(text: str) -> dict[str, Any]:
-    try:
-        tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ExploreError(f"cluster: not valid TOML: {error}") from None
-    base = tables.get("extends")
-    if isinstance(base, str):
-        _known("cluster preset", base, presets())
-    return tables
-
-
 def _library(side: Side, cluster: Cluster) -> Library:
     return find_library(side.library or cluster.default_library)
 
@@ -211,27 +171,15 @@ def _sizes(question: CollectiveQuestion) -> list[Bytes]:
 
 def _curve(side: Side, question: CollectiveQuestion, sizes: list[Bytes]) -> dict[str, Any]:
     cluster = cluster_of(side)
-    library = _library(side, cluster)
-
-    def asked(nbytes: Bytes) -> Collective:
-        return Collective(question.operation, nbytes=nbytes, dtype=question.dtype)
-
-    def choose(nbytes: Bytes) -> tuple[str, str]:
-        chosen = library.choose(asked(nbytes), cluster).chosen
-        return chosen.algorithm, chosen.protocol
-
     moving = question.operation != "barrier"
-    at = predict(asked(parse_size(question.size) if moving else 0), cluster, library)
+    nbytes = parse_size(question.size) if moving else 0
+    asked = Collective(question.operation, nbytes=nbytes, dtype=question.dtype)
+    at = predict(asked, cluster, _library(side, cluster))
     return {
         "cluster": _described(cluster),
         "at": at.to_dict(),
-        "sweep": [_row(predict(asked(nbytes), cluster, library)) for nbytes in sizes],
-        "regions": [
-            {"low_bytes": r.low, "high_bytes": r.high, "choice": r.choice}
-            for r in regions_of(choose, low=sizes[0], high=max(sizes[-1], sizes[0] + 1))
-        ]
-        if moving
-        else [],
+        "binds": binding(at),
+        **_over_sizes(side, question.operation, question.dtype, tuple(sizes)),
         "stages": [
             {"name": s.name, "bandwidth_bytes_per_s": s.bandwidth, "reason": s.reason}
             for s in waterfall(at)
@@ -244,6 +192,33 @@ def _curve(side: Side, question: CollectiveQuestion, sizes: list[Bytes]) -> dict
             for t in traffic(at)
         ],
     }  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _over_sizes(
+    side: Side, operation: str, dtype: str, sizes: tuple[Bytes, ...]
+) -> dict[str, Any]:  # fmt: skip
+    """Every size's answer and the regions of the choice; kept, as most questions leave one side,
+    or all but the size that is looked at, as it was."""
+    cluster = cluster_of(side)
+    library = _library(side, cluster)
+
+    def asked(nbytes: Bytes) -> Collective:
+        return Collective(operation, nbytes=nbytes, dtype=dtype)
+
+    def choose(nbytes: Bytes) -> tuple[str, str]:
+        chosen = library.choose(asked(nbytes), cluster).chosen
+        return chosen.algorithm, chosen.protocol
+
+    return {
+        "sweep": [_row(predict(asked(nbytes), cluster, library)) for nbytes in sizes],
+        "regions": [
+            {"low_bytes": r.low, "high_bytes": r.high, "choice": r.choice}
+            for r in regions_of(choose, low=sizes[0], high=max(sizes[-1], sizes[0] + 1))
+        ]
+        if operation != "barrier"
+        else [],
+    }
 
 
 def _row(prediction: Prediction) -> dict[str, Any]:
@@ -269,7 +244,7 @@ def _described(cluster: Cluster) -> dict[str, Any]:
 def _model(question: StepQuestion) -> Model:
     """The model of a preset or of the text of a config.json."""
     if not question.config:
-        return models.load_model(_known("model preset", question.model, models.presets()))
+        return models.load_model(known("model preset", question.model, models.presets()))
     try:
         config = json.loads(question.config)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -305,7 +280,8 @@ def _drawn(side: Side) -> dict[str, Any]:
         "dots": [asdict(dot) for dot in drawn.dots],
         "wires": [
             {
-                "name": w.name, "kind": w.kind, "source": w.source, "target": w.target,
+                "name": w.name, "kind": w.kind, "part": w.part,
+                "source": w.source, "target": w.target,
                 "bandwidth_bytes_per_s": w.bandwidth,
             }
             for w in drawn.wires

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from commsim.errors import ExploreError
 
-MOST_TEXT = 1 << 16
+MOST_TEXT = 1 << 17
 """Characters of a cluster or model that is written in the page or uploaded."""
 MOST_RANKS = 1 << 17
 MOST_DRAWN = 512
@@ -24,10 +24,11 @@ class _Asked(BaseModel):
 
 
 class Side(_Asked):
-    """One cluster: a preset, or the text of a cluster file, and what is changed of it."""
+    """One cluster: a preset, or the text of a file that describes it, and what is changed of it."""
 
     preset: str = Field("", max_length=100)
-    toml: str = Field("", max_length=MOST_TEXT)
+    text: str = Field("", max_length=MOST_TEXT)
+    gpu: str | None = Field(None, max_length=100)
     nodes: int | None = Field(None, ge=1, le=MOST_RANKS)
     nics: int | None = Field(None, ge=1, le=256)
     nic_rate: str | None = Field(None, max_length=40)
@@ -36,6 +37,7 @@ class Side(_Asked):
     def overrides(self) -> dict[str, Any]:
         """Keys of the cluster file that the fields beside it change."""
         stated = {
+            "node.gpu": self.gpu,
             "nodes": self.nodes,
             "node.nics.count": self.nics,
             "node.nics.rate": self.nic_rate,

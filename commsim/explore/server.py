@@ -22,7 +22,7 @@ from commsim.explore.answers import ANSWERS
 from commsim.explore.worker import Worker
 
 HOST = "127.0.0.1"
-MOST_BODY = 1 << 18
+MOST_BODY = 1 << 19
 """Bytes of a question."""
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 HEADERS = {

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
 from commsim.errors import CommsimError, ExploreError, TimeLimitError
 from commsim.units import Seconds
+
+REST = 0.3
+"""s without a question after which something is reckoned ahead."""
+DONE = object()
 
 
 class Worker:
@@ -72,14 +76,28 @@ class Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    """Answers until the other end is closed."""
+    """Answers until the other end is closed; in between it reckons what may be asked next."""
+    try:
+        _answer_all(pipe)
+    except (EOFError, OSError, KeyboardInterrupt):
+        return
+
+
+def _answer_all(pipe: Connection) -> None:
+    from commsim.explore.ahead import around, every_preset
     from commsim.explore.answers import ANSWERS, one_line
 
+    ahead: Iterator[None] = iter(())
+    catalogue = every_preset()
     while True:
-        try:
-            kind, question = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
-            return
+        pause = REST
+        while not pipe.poll(pause):
+            pause = 0.0
+            if next(ahead, DONE) is DONE and next(catalogue, DONE) is DONE:
+                break  # nothing is left to be reckoned: wait for the next question
+        kind, question = pipe.recv()
+        if kind == "collective":
+            ahead = around(question)
         try:
             pipe.send((True, ANSWERS[kind](question)))
         except CommsimError as error:

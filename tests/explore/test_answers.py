@@ -9,9 +9,10 @@ import pytest
 
 from commsim.collectives.collective import Collective
 from commsim.errors import CommsimError, ExploreError
-from commsim.explore import answers
+from commsim.explore import ahead, answers
 from commsim.explore.questions import MOST_TEXT
 from commsim.explore.toml import written
+from commsim.libraries.nccl.communicator import _domain_graphs
 from commsim.prediction import predict
 from commsim.topology.cluster import Cluster
 from commsim.topology.load import load_cluster, presets
@@ -116,7 +117,7 @@ def test_the_picture_says_how_much_it_shows() -> None:
 @pytest.mark.parametrize("name", ["dgx-h100", "gb200-nvl72", "mi300x", "l40sx8"])
 def test_a_clusters_text_reads_back_as_itself(name: str) -> None:
     text = answers.preset({"preset": name})["toml"]
-    saved = answers.toml({"side": {"toml": text, "nodes": 2}})["toml"]
+    saved = answers.toml({"side": {"text": text, "nodes": 2}})["toml"]
     assert tomllib.loads(saved) == tomllib.loads(text) | {"nodes": 2}
     assert duration(load_cluster(tomllib.loads(saved))) == duration(load_cluster(name, nodes=2))
 
@@ -138,10 +139,68 @@ def test_toml_keeps_lists_of_tables_and_odd_texts() -> None:
     assert tomllib.loads(written(tables)) == tables
 
 
+SMI = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n"
+XML = """<system version="1">
+<cpu numaid="0" affinity="ffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
+<pci busid="0000:01:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">
+<gpu dev="0" sm="90" rank="0" gdr="1"/></pci>
+<pci busid="0000:02:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">
+<gpu dev="1" sm="90" rank="1" gdr="1"/></pci>
+</cpu></system>
+"""
+
+
+@pytest.mark.parametrize("text", [SMI, XML], ids=["nvidia-smi", "NCCL"])
+def test_a_topology_is_a_cluster(text: str, tmp_path: Path) -> None:
+    """The same as the command line's of the same file."""
+    side = {"text": text, "gpu": "H100-PCIe-80GB"}
+    (found,) = answers.collective(ask([side]))["sides"]
+    file = tmp_path / ("uploaded.xml" if text is XML else "uploaded.txt")
+    file.write_text(text)
+    cluster = load_cluster(file, **{"node.gpu": "H100-PCIe-80GB"})
+    assert found["cluster"]["n_ranks"] == 2
+    assert found["at"]["duration_s"] == duration(cluster)
+    with pytest.raises(ExploreError, match="topology file"):
+        answers.toml({"side": side})
+
+
+def test_no_entity_of_an_xml_reaches_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("GPU-of-the-secret")
+    text = f'<!DOCTYPE a [<!ENTITY e SYSTEM "file://{secret}">]>' + XML.replace(
+        'vendor="GenuineIntel"', 'vendor="x"'
+    ).replace("</cpu>", "&e;</cpu>")
+    (found,) = answers.topology({"sides": [{"text": text, "gpu": "H100-PCIe-80GB"}]})["sides"]
+    assert "secret" not in str(found.get("dots", "")) + found.get("error", "").replace("&e;", "")
+
+
+def test_what_binds_is_named_as_the_pictures_links_are() -> None:
+    sides = [H100 | {"nodes": 4}, H100 | {"nodes": 1}]
+    found = answers.collective(ask(sides, size="1GiB"))["sides"]
+    assert [side["binds"] for side in found] == ["nic", "nvlink"]
+    small = answers.collective(ask(sides, size="8"))["sides"]
+    assert [side["binds"] for side in small] == ["", ""]
+    (drawn,) = answers.topology({"sides": [H100]})["sides"]
+    assert {"nic", "nvlink"} <= {wire["part"] for wire in drawn["wires"]}
+
+
+def test_what_may_come_next_is_reckoned_ahead() -> None:
+    """Every preset once; of a question its clusters with other numbers of NICs."""
+    assert sum(1 for _ in ahead.every_preset()) == len(presets())
+    _domain_graphs.cache_clear()
+    assert len(list(ahead.around(ask([H100])))) == len(ahead.NICS)
+    searched = _domain_graphs.cache_info().misses
+    assert searched >= 1
+    answers.collective(ask([H100 | {"nics": 2}], low="1MiB", high="2MiB"))
+    assert _domain_graphs.cache_info().misses == searched  # nothing is left to be searched
+    assert list(ahead.around({"sides": "nonsense"})) == []
+    assert len(list(ahead.around(ask([{"preset": "no such"}])))) == len(ahead.NICS)
+
+
 def test_no_file_is_read(tmp_path: Path) -> None:
     secret = tmp_path / "mine.toml"
     secret.write_text(answers.preset({"preset": "dgx-h100"})["toml"])
-    for side in ({"preset": str(secret)}, {"toml": f'extends = "{secret}"'}):
+    for side in ({"preset": str(secret)}, {"text": f'extends = "{secret}"'}):
         (found,) = answers.topology({"sides": [side]})["sides"]
         assert found["error"].startswith("unknown cluster preset")
     with pytest.raises(CommsimError, match="unknown model preset"):
@@ -159,7 +218,7 @@ def test_no_file_is_read(tmp_path: Path) -> None:
         ({"sides": [H100] * 3}, "sides: "),
         ({"sides": [H100 | {"nodes": 0}]}, "sides.0.nodes: "),
         ({"sides": [H100 | {"path": "x"}]}, "sides.0.path: "),
-        ({"sides": [{"toml": "x" * (MOST_TEXT + 1)}]}, "sides.0.toml: "),
+        ({"sides": [{"text": "x" * (MOST_TEXT + 1)}]}, "sides.0.text: "),
         ({"low": "1GiB", "high": "8"}, "sizes: expected a range"),
         ({"low": "1", "high": "99000000TiB"}, "sizes: 67 sizes"),
         ({"low": "0"}, "sizes: expected a range"),
@@ -177,10 +236,15 @@ def test_bad_questions_are_one_line(changes: dict[str, object], message: str) ->
 @pytest.mark.parametrize(
     ("side", "message"),
     [
-        ({"toml": "nodes = "}, "not valid TOML"),
-        ({"toml": "a=" + "[" * 5000}, "not valid TOML"),
-        ({"toml": "extends = 3"}, "extends"),
-        ({"toml": "[node]\ngpus = 400"}, "gpus"),
+        ({"text": "nodes = "}, "not valid TOML"),
+        ({"text": "<system"}, "uploaded.xml"),
+        ({"text": "<a>" * 9000}, "uploaded.xml"),
+        ({"text": "GPU0 GPU1\n nonsense"}, "uploaded.txt"),
+        ({"text": 'extends = "dgx-h100"\n[fabric]\nkind = "cabled"\ncabling = "x"'}, "cabling"),
+        (H100 | {"gpu": "H100SXM6"}, "did you mean"),
+        ({"text": "a=" + "[" * 5000}, "not valid TOML"),
+        ({"text": "extends = 3"}, "extends"),
+        ({"text": "[node]\ngpus = 400"}, "gpus"),
         ({"preset": "dgx-h10"}, "did you mean 'dgx-h100'"),
         (H100 | {"nodes": 100_000}, "up to 131,072"),
         (H100 | {"library": "nickel"}, "nickel"),

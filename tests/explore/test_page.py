@@ -115,6 +115,7 @@ def test_fields_of_a_cluster(opened: Any) -> None:
         ("a_nics", "4", "NICs 4 x 50 GB/s"),
         ("b_nic_rate", "100Gbit/s", "NICs 8 x 12.5 GB/s"),
         ("a_library", "nccl@2.19", "nccl@2.19"),
+        ("a_gpu", "H200-SXM-141GB", "32 × H200-SXM-141GB"),
         ("a_nodes", "0", "sides.0.nodes"),
         ("a_nic_rate", "400", "cannot be answered"),
     ):
@@ -191,6 +192,12 @@ def test_the_topology_follows_the_cluster(opened: Any) -> None:
     assert svg.locator("rect.dot:not([rx])").count() == 16
 
 
+SMI = """\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity
+GPU0\t X \tPIX\tNODE\tNODE\t0-31\t0
+GPU1\tPIX\t X \tNODE\tNODE\t0-31\t0
+GPU2\tNODE\tNODE\t X \tPIX\t0-31\t0
+GPU3\tNODE\tNODE\tPIX\t X \t0-31\t0
+"""
 STEP = "?tab=step&two=0&a_nodes=4&model=llama3-8b&tp=2&pp=2&dp=8&global_batch=64"
 
 
@@ -240,19 +247,21 @@ def test_a_link_brings_everything_back(opened: Any) -> None:
 def test_the_link_is_copied(opened: Any) -> None:
     page = opened("?size=1MiB", permissions=["clipboard-read", "clipboard-write"])
     page.page.click("#share")
-    page.page.wait_for_function("document.getElementById('status').textContent.includes('copied')")
+    page.page.wait_for_function(
+        "() => document.getElementById('status').textContent.includes('copied')"
+    )
     assert page.page.evaluate("navigator.clipboard.readText()") == page.page.url
 
 
 def test_text_of_ones_own_takes_the_presets_place(opened: Any) -> None:
     page = opened("?two=0")
-    page.page.click("summary:has-text('Edit as TOML')")
+    page.page.click("summary:has-text('A cluster of your own')")
     page.after(lambda: page.page.click("[data-do=copy]"))
-    assert page.page.input_value("[name=a_toml]") == preset({"preset": "dgx-h100"})["toml"]
+    assert page.page.input_value("[name=a_text]") == preset({"preset": "dgx-h100"})["toml"]
     assert page.page.is_disabled("[name=a_preset]")
-    page.set("a_toml", 'extends = "dgx-a100"\nname = "mine"')
+    page.set("a_text", 'extends = "dgx-a100"\nname = "mine"')
     assert "A: mine, 4 nodes, 32 × A100" in page.settled()
-    assert "not valid TOML" in page.set("a_toml", "x = ")
+    assert "not valid TOML" in page.set("a_text", "x = ")
     assert "A: dgx-h100" in page.after(lambda: page.page.click("[data-do=clear]"))
 
 
@@ -260,13 +269,61 @@ def test_uploads(opened: Any, tmp_path: Path) -> None:
     page = opened("?two=0")
     small, large = tmp_path / "mine.toml", tmp_path / "large.toml"
     small.write_text('extends = "dgx-h200"\nname = "uploaded"')
-    large.write_text("#" * 70_000)
-    page.page.click("summary:has-text('Edit as TOML')")
-    chooser = page.page.locator("[data-into=a_toml]")
+    large.write_text("#" * 140_000)
+    page.page.click("summary:has-text('A cluster of your own')")
+    chooser = page.page.locator("[data-into=a_text]")
     assert "A: uploaded" in page.after(lambda: chooser.set_input_files(small))
     chooser.set_input_files(large)
-    page.page.wait_for_function("document.getElementById('status').textContent.includes('70000')")
-    assert "uploaded" in page.page.input_value("[name=a_toml]")
+    page.page.wait_for_function(
+        "() => document.getElementById('status').textContent.includes('140000')"
+    )
+    assert "uploaded" in page.page.input_value("[name=a_text]")
+
+
+def test_a_topology_is_uploaded(opened: Any, tmp_path: Path) -> None:
+    """What nvidia-smi prints names no GPU: that is said, and then chosen."""
+    page = opened("?two=0&a_nodes=1")
+    page.page.click("summary:has-text('A cluster of your own')")
+    printed = tmp_path / "topo.txt"
+    printed.write_text(SMI)
+    chooser = page.page.locator("[data-into=a_text]")
+    assert "GPU" in page.after(lambda: chooser.set_input_files(printed))
+    text = page.set("a_gpu", "A100-PCIe-80GB")
+    assert "4 × A100-PCIe-80GB" in text
+    assert page.page.locator("#topologies svg rect.dot:not([rx])").count() == 4
+    page.page.click("[data-do=save]")
+    page.page.wait_for_function(
+        "() => document.getElementById('status').textContent.includes('topology file')"
+    )
+
+
+def test_a_config_is_uploaded(opened: Any, tmp_path: Path) -> None:
+    page = opened(STEP)
+    page.page.click("text=A model of your own")
+    config = tmp_path / "config.json"
+    config.write_text('{"extends": "llama3-8b", "num_hidden_layers": 16}')
+    before = page.page.inner_text("dd.main")
+    page.after(lambda: page.page.locator("[data-into=config]").set_input_files(config))
+    assert page.page.inner_text("dd.main") != before
+    assert page.page.is_disabled("[name=model]")
+
+
+def test_the_links_that_bind_are_shown(opened: Any) -> None:
+    """At 1 GiB between machines the NICs, in one machine NVLink, at 8 bytes none."""
+    page = opened("?two=0&size=1GiB")
+    bound = page.page.locator("#topologies line.binds")
+    shown = [title.text_content() for title in bound.locator("title").all()]
+    assert len(shown) == 4 * 8 * 2  # of each machine eight NICs, with a port and a cable each
+    assert all("nic" in title and title.endswith("; binds") for title in shown)
+    page.set("size", "8")
+    assert bound.count() == 0
+    assert "No link binds" in page.page.inner_text("#topologies")
+    page.set("size", "1GiB")
+    page.set("a_nodes", "1")
+    page.page.wait_for_function(
+        "() => document.querySelectorAll('#topologies line.binds').length === 8"
+    )
+    assert "nvlink of one GPU" in page.page.inner_text("#topologies figcaption")
 
 
 def test_downloads(opened: Any) -> None:
@@ -280,7 +337,7 @@ def test_downloads(opened: Any) -> None:
     each = predict(Collective("all_reduce", nbytes=MIB), cluster)
     assert float(rows[0]["duration_s"]) == each.duration
     assert float(rows[0]["interval_s_low"]) == each.interval[0]
-    page.page.click("summary:has-text('Edit as TOML') >> nth=0")
+    page.page.click("summary:has-text('A cluster of your own') >> nth=0")
     saved = tomllib.loads(page.download("[data-do=save] >> nth=0"))
     assert saved == {"extends": "dgx-h100", "nodes": 2, "node": {"nics": {"count": 4}}}
 
@@ -293,7 +350,7 @@ def test_a_step_is_downloaded_too(opened: Any) -> None:
     assert float(row["breakdown_s.matmul"]) == found["breakdown_s"]["matmul"]
 
 
-@pytest.mark.parametrize("query", ["", STEP, "?a_toml=x%3D"])
+@pytest.mark.parametrize("query", ["", STEP, "?a_text=x%3D"])
 @pytest.mark.parametrize(
     "context",
     [

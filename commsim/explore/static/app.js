@@ -9,7 +9,7 @@ import * as views from "./views.js";
 
 const form = document.getElementById("controls"), results = document.getElementById("results");
 const status = document.getElementById("status"), slider = document.getElementById("slider");
-const LARGEST = 65536;
+const LARGEST = 131072;
 let first = {}, shown = null, drawn = null, drawnFor = "", wanted = 0, running = false, timer = 0;
 
 async function ask(kind, question) {
@@ -44,9 +44,9 @@ function fill(name, choices, chosen) {
 function arrange(now) {
   document.getElementById("collective-fields").hidden = now.tab !== "collective";
   document.getElementById("step-fields").hidden = now.tab !== "step";
-  for (const letter of ["a", "b"]) form.elements[`${letter}_preset`].disabled = now[`${letter}_toml`].trim() !== "";
+  for (const letter of ["a", "b"]) form.elements[`${letter}_preset`].disabled = now[`${letter}_text`].trim() !== "";
   for (const field of form.elements) if (field.name?.startsWith("b_")) field.closest("label").hidden = now.two !== "1";
-  form.querySelector('[data-into="b_toml"]').closest("details").hidden = now.two !== "1";
+  form.querySelector('[data-into="b_text"]').closest("details").hidden = now.two !== "1";
   form.elements.model.disabled = now.config.trim() !== "";
 }
 
@@ -153,11 +153,11 @@ function draw() {
   const room = Math.max(260, pictures.clientWidth / columns - 48);
   pictures.replaceChildren(...drawn.sides.map((side, i) => (side.error ? null : h("figure", { class: i ? "card b" : "card" },
     h("h3", {}, `${"AB"[i]}: topology`),
-    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `topology of ${side.name}` }, charts.topology(side, room)),
-    h("figcaption", {}, legend(side))))).filter(Boolean));
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `topology of ${side.name}` }, charts.topology(side, room, shown.sides[i]?.binds)),
+    h("figcaption", {}, legend(side, shown.sides[i]))))).filter(Boolean));
 }
 
-function legend(side) {
+function legend(side, answer) {
   const kinds = new Map();
   for (const wire of side.wires) {
     const rates = kinds.get(wire.kind) ?? new Set();
@@ -166,7 +166,9 @@ function legend(side) {
   const links = [...kinds].map(([kind, rates]) => `${kind} ${[...rates].join(", ")}`).join("; ");
   const part = side.nodes_drawn < side.nodes ? `the first ${side.nodes_drawn} of ${side.nodes} nodes; ` : "";
   const built = side.nodes_built < side.nodes ? `the fabric as for ${side.nodes_built} nodes; ` : "";
-  return `${part}${built}links as wide as they are fast, per direction: ${links}. Square: GPU, triangle: NIC, diamond: switch.`;
+  const binds = !answer?.at ? "" : answer.binds ? `darkest and widest: the links that bind, ${answer.at.bottleneck}. `
+    : `No link binds: ${answer.at.bottleneck}. `;
+  return `${binds}${part}${built}links as wide as they are fast, per direction: ${links}. Square: GPU, triangle: NIC, diamond: switch.`;
 }
 
 function pick(bytes) {
@@ -187,7 +189,7 @@ async function upload(chooser) {
 }
 
 async function act(button) {
-  const letter = button.dataset.side, text = form.elements[`${letter}_toml`], preset = form.elements[`${letter}_preset`];
+  const letter = button.dataset.side, text = form.elements[`${letter}_text`], preset = form.elements[`${letter}_preset`];
   const side = state.sides({ ...state.values(form), two: "1" })["ab".indexOf(letter)];
   if (button.dataset.do === "clear") {
     text.value = "";
@@ -239,6 +241,10 @@ async function begin() {
   if (options.error) return show({}, options);
   fill("a_preset", options.presets, "dgx-h100");
   fill("b_preset", options.presets, "dgx-a100");
+  for (const letter of ["a", "b"]) {
+    fill(`${letter}_gpu`, ["", ...options.gpus], "");
+    form.elements[`${letter}_gpu`].options[0].textContent = "as it has";
+  }
   for (const letter of ["a", "b"]) form.elements[`${letter}_nodes`].value = "4";
   fill("op", options.operations);
   fill("dtype", options.dtypes);

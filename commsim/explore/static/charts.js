@@ -114,7 +114,8 @@ const DIAMOND = (x, y, r) => s("path", { class: "dot", d: `M${x} ${y - 1.3 * r}L
 const CLOSE = 11, NAMED = 34; // pixels from one GPU to the next: the fewest, and from which on names fit
 
 // A cluster as the library placed it, `room` pixels wide where it fits; a link is as wide as it is fast.
-export function topology(drawn, room) {
+// binds: the part whose links the bottleneck means; they lie on top.
+export function topology(drawn, room, binds) {
   const xs = drawn.dots.map((dot) => dot.x), ys = drawn.dots.map((dot) => dot.y);
   const [left, right, high] = [Math.min(...xs), Math.max(...xs), Math.max(...ys)];
   const apart = Math.max(CLOSE, (room - 60) / Math.max(1, right - left)), r = Math.min(7, 0.42 * apart);
@@ -123,13 +124,14 @@ export function topology(drawn, room) {
   const y = (value) => 26 + 56 * (high - value);
   const place = new Map(drawn.dots.map((dot) => [dot.name, dot]));
   const fastest = Math.max(...drawn.wires.map((wire) => wire.bandwidth_bytes_per_s ?? 0), 1);
-  const svg = s("svg", { width: across, height, role: "img", "aria-label":
-    `${drawn.name}: ${drawn.nodes_drawn} of ${drawn.nodes} nodes, ${drawn.dots.length} devices, ${drawn.wires.length} links` });
-  for (const wire of drawn.wires) {
+  const binding = (wire) => Boolean(binds) && wire.part === binds, bound = drawn.wires.filter(binding);
+  const svg = s("svg", { width: across, height, class: bound.length ? "bound" : null, role: "img", "aria-label":
+    `${drawn.name}: ${drawn.nodes_drawn} of ${drawn.nodes} nodes, ${drawn.dots.length} devices, ${drawn.wires.length} links, ${bound.length} of them bind` });
+  for (const wire of [...drawn.wires.filter((each) => !binding(each)), ...bound]) {
     const [a, b] = [place.get(wire.source), place.get(wire.target)];
-    const wide = 0.6 + 4.4 * Math.sqrt((wire.bandwidth_bytes_per_s ?? 0) / fastest);
-    svg.append(s("line", { class: `wire ${wire.kind}`, x1: x(a.x), y1: y(a.y), x2: x(b.x), y2: y(b.y), "stroke-width": wide },
-      s("title", {}, `${wire.name}: ${wire.kind}, ${format.rate(wire.bandwidth_bytes_per_s)} per direction`)));
+    const wide = 0.6 + 4.4 * Math.sqrt((wire.bandwidth_bytes_per_s ?? 0) / fastest) + (binding(wire) ? 1.5 : 0);
+    svg.append(s("line", { class: `wire ${wire.kind}${binding(wire) ? " binds" : ""}`, x1: x(a.x), y1: y(a.y), x2: x(b.x), y2: y(b.y), "stroke-width": wide },
+      s("title", {}, `${wire.name}: ${wire.kind}, ${format.rate(wire.bandwidth_bytes_per_s)} per direction${binding(wire) ? "; binds" : ""}`)));
   }
   const named = apart >= NAMED;
   for (const dot of drawn.dots) {

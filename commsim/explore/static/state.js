@@ -1,6 +1,6 @@
 // The state of the page is its form's fields; the query string holds those that are not as at first.
 
-const SIDE = ["preset", "nodes", "nics", "nic_rate", "library", "toml"];
+const SIDE = ["preset", "gpu", "nodes", "nics", "nic_rate", "library", "text"];
 const LAYOUT = ["tp", "pp", "dp", "cp", "ep", "micro_batch", "global_batch", "seq_len", "interleave", "zero_stage"];
 const WORDS = ["schedule", "recompute", "framework"];
 const CHECKS = ["sequence_parallel", "overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap"];
