@@ -10,10 +10,11 @@ from commsim.cli._output import print_facts, print_notes, print_section, print_t
 from commsim.planning.comparison import Offer
 from commsim.planning.emission import Emission
 from commsim.planning.plans import TIE, Plan, Plans
-from commsim.planning.reasons import explain
+from commsim.planning.reasons import Rejection, explain
 from commsim.planning.reliability import Reliability, with_slow_node
 from commsim.planning.scaling import Point
 from commsim.planning.sensitivity import Sensitivity
+from commsim.planning.space import MICRO_BATCHES
 from commsim.planning.tuning import WORTH
 from commsim.report.layouts import layout_text
 from commsim.units import format_time
@@ -48,7 +49,7 @@ def explanation(plans: Plans) -> list[str]:
 def show(plans: Plans) -> None:
     """The table, the front, what was left out."""
     print(
-        f"{plans.model.name} on {plans.cluster.name}, {plans.cluster.n_ranks:,} GPUs: "
+        f"{plans.model.name} on {plans.cluster.name}, {_gpus(plans.cluster.n_ranks)}: "
         f"{plans.searched:,} layouts searched, {plans.timed:,} timed"
     )
     price = plans.best.price
@@ -73,13 +74,10 @@ def show(plans: Plans) -> None:
     )  # fmt: skip
     if len(plans.front) > FRONT:
         print(f"  ... {len(plans.front) - FRONT} more, slower and smaller")
-    print_section("left out", [f"{r.count:>9,} {r.of} {r.reason}" for r in plans.rejected])
+    print_section("left out", [f"{r.count:>9,} {_of(r)} {r.reason}" for r in plans.rejected])
     show_settings(plans)
     if price:
-        dated = f", {price.date}" if price.date else ""
-        print_section(
-            "price", [f"{price.usd_per_gpu_hour} USD per GPU-hour: {price.source}{dated}"]
-        )
+        print_section("price", [price.text])
     print_notes(plans.notes)
 
 
@@ -194,6 +192,14 @@ def show_offers(offers: Sequence[Offer], objective: str) -> None:
         ("cluster", ">GPUs", ">step", ">MFU", ">time", ">USD", "front", "layout"), rows,
     )  # fmt: skip
     print("  * not beaten in time, cost and memory at once")
+    prices = {offer.cluster.name: offer.price for offer in offers}
+    print_section(
+        "prices",
+        [
+            f"{name}: {'not known: state price_per_gpu_hour in its file' if p is None else p.text}"
+            for name, p in prices.items()
+        ],
+    )
 
 
 def _row(plan: Plan, played: bool) -> tuple[str, ...]:
@@ -214,6 +220,15 @@ def _row(plan: Plan, played: bool) -> tuple[str, ...]:
     ]  # fmt: skip
     row[3:3] = ["-" if plan.simulated is None else format_time(plan.simulated)] if played else []
     return (*row, *([] if cost is None else [f"{cost:,.0f}"]), f"{name} {_percent(share)}")
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count:,} GPUs"
+
+
+def _of(rejection: Rejection) -> str:
+    one = rejection.of.removesuffix("es" if rejection.of == MICRO_BATCHES else "s")
+    return one if rejection.count == 1 else rejection.of
 
 
 def _change(now: float, before: float) -> str:

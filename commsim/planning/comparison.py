@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from commsim.errors import PlanError
 from commsim.planning.plans import TRILLION, Plan, Plans
+from commsim.planning.prices import Price, price_of
 from commsim.topology.cluster import Cluster
 from commsim.units import Seconds
 
@@ -27,6 +28,11 @@ class Offer:
         return None if self.plan is None else TRILLION / self.plan.step.tokens * self.plan.duration
 
     @property
+    def price(self) -> Price | None:
+        """What a GPU-hour costs there."""
+        return price_of(self.cluster)
+
+    @property
     def cost(self) -> float | None:
         """USD for 10^12 tokens; None without a price."""
         return None if self.plan is None else self.plan.cost_per_trillion_tokens
@@ -36,6 +42,7 @@ class Offer:
         return {
             "cluster": self.cluster.name, "gpu": self.cluster.gpu.name,
             "n_ranks": self.cluster.n_ranks, "why_not": self.why, "front": self.front,
+            "price": None if self.price is None else self.price.to_dict(),
             "trillion_tokens_s": self.duration, "usd_per_trillion_tokens": self.cost,
             "plan": None if self.plan is None else self.plan.to_dict(),
         }  # fmt: skip

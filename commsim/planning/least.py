@@ -22,12 +22,12 @@ def least_nodes(space: Space) -> int | None:
     cluster = space.cluster
     room = cluster.gpu.memory * USABLE * cluster.gpus_per_node
     least = most = max(1, int(least_bytes(space) // room))
-    while not _fits(replace(space, cluster=replace(cluster, nodes=most))):
+    while not fits(replace(space, cluster=replace(cluster, nodes=most))):
         most = 1 << most.bit_length()  # the next power of two: it divides as the model does
         if most * cluster.gpus_per_node > MOST_GPUS:
             return None
     for nodes in range(least, most):
-        if _fits(replace(space, cluster=replace(cluster, nodes=nodes))):
+        if fits(replace(space, cluster=replace(cluster, nodes=nodes))):
             return nodes
     return most
 
@@ -39,7 +39,8 @@ def least_bytes(space: Space) -> Bytes:
     return sum(t.numel * (6 if t.trained else 2) for t in tensors)
 
 
-def _fits(space: Space) -> bool:
+def fits(space: Space) -> bool:
+    """Is there a layout of the space that fits in memory?"""
     return any(
         memory(space.model, space.cluster, ladder[0], brief=True).fits for ladder in ladders(space)
     )

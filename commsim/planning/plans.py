@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -13,7 +13,7 @@ from commsim.planning.buckets import best as best_bucket
 from commsim.planning.buckets import with_size
 from commsim.planning.closer import Looked, look
 from commsim.planning.engine import Engine
-from commsim.planning.least import least_nodes
+from commsim.planning.least import fits, least_nodes
 from commsim.planning.prices import Price, cost, price_of
 from commsim.planning.reasons import Rejection, rejections
 from commsim.planning.search import (
@@ -41,6 +41,8 @@ TIE = 0.06
 """Two steps of one model on one machine that differ by less are not told apart: the median error of
 the ratio of two published steps, 5.8 % (python -m validation.planning)."""
 TRILLION = 1e12
+SHARDING = ("fsdp", "torchtitan", "deepspeed")
+"""Frameworks that shard parameters too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +167,7 @@ class Plans(Sequence[Plan]):
             "cluster": self.cluster.name, "gpu": self.cluster.gpu.name,
             "n_ranks": self.cluster.n_ranks, "objective": self.objective,
             "searched": self.searched, "timed": self.timed,
-            "price": None if price is None else {
-                "usd_per_gpu_hour": price.usd_per_gpu_hour, "date": price.date,
-                "source": price.source,
-            },
+            "price": None if price is None else price.to_dict(),
             "plans": [plan.to_dict() for plan in self.plans],
             "front": [
                 {"duration_s": p.duration, "headroom_bytes": p.headroom,
@@ -299,18 +298,36 @@ def _ranked(
 
 
 def _nothing(spaces: Sequence[Space], founds: Sequence[Found]) -> PlanError:
-    """Why there is no layout at all."""
+    """Why there is no layout at all, and what would do."""
     space, cluster = spaces[0], spaces[0].cluster
-    what = f"{space.model.name or 'the model'} on {cluster.name} with {cluster.n_ranks} GPUs"
-    lacking = any(found.lacking for found in founds)
-    nodes = least_nodes(space) if lacking else None
-    if lacking and nodes is not None:
-        gpus = nodes * cluster.gpus_per_node
-        alone = not cluster.node.nics and nodes > cluster.hosts_per_domain
+    gpus = "1 GPU" if cluster.n_ranks == 1 else f"{cluster.n_ranks} GPUs"
+    what = f"{space.model.name or 'the model'} on {cluster.name} with {gpus}"
+    if any(found.lacking for found in founds):
+        nodes = least_nodes(space)
+        others = [
+            name
+            for name in SHARDING
+            if name not in [one.framework for one in spaces]
+            and fits(replace(space, framework=name, only={}, without={}))
+        ]
+        hints = []
+        if nodes is not None:
+            alone = not cluster.node.nics and nodes > cluster.hosts_per_domain
+            unable = ", but these have no network" if alone else ""
+            hints.append(
+                f"the least that would do is {nodes * cluster.gpus_per_node} GPUs "
+                f"({nodes} nodes{unable})"
+            )
+        if others:
+            hints.append(f"--framework {others[0]} would fit here, as it shards parameters")
+        least = None if nodes is None else nodes * cluster.gpus_per_node
         return PlanError(
-            f"plan: {what}: no layout fits in memory; the least that would do is {gpus} GPUs "
-            f"({nodes} nodes{', but these have no network' if alone else ''})",
-            gpus,
+            f"plan: {what}: no layout fits in memory; "
+            + ("; ".join(hints) or "no number of its GPUs would do"),
+            least,
         )
-    reasons = "; ".join(f"{r.count:,} {r.reason}" for r in rejections(founds, 0))
+    told = rejections(founds, 0)
+    reasons = "; ".join(f"{r.count:,} {r.of} {r.reason}" for r in told)
+    if any("layout.global_batch" in found.broken for found in founds):
+        reasons += f"; a multiple of the {gpus} goes into any number of replicas"
     return PlanError(f"plan: {what}: no layout is possible: {reasons or 'none was allowed'}")

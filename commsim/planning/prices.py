@@ -22,14 +22,29 @@ class Price:
     date: str
     source: str
 
+    @property
+    def text(self) -> str:
+        """The price with its source and date."""
+        dated = f", {self.date}" if self.date else ""
+        return f"{self.usd_per_gpu_hour:g} USD per GPU-hour: {self.source}{dated}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain figures for JSON, keys with their unit."""
+        return {
+            "usd_per_gpu_hour": self.usd_per_gpu_hour, "date": self.date, "source": self.source,
+        }  # fmt: skip
+
 
 def price_of(cluster: Cluster) -> Price | None:
     """The price of a cluster's GPUs; None where nobody says one."""
-    if cluster.price_per_gpu_hour is not None:
-        return Price(
-            usd_per_gpu_hour=cluster.price_per_gpu_hour, date="", source=f"cluster {cluster.name}"
-        )
-    return _table().get(cluster.gpu.name)
+    known = _table().get(cluster.gpu.name, ())
+    stated = cluster.price_per_gpu_hour
+    if stated is None:
+        return known[0] if known else None
+    for price in known:
+        if price.usd_per_gpu_hour == stated:
+            return price
+    return Price(usd_per_gpu_hour=stated, date="", source=f"cluster {cluster.name}")
 
 
 def cost(price: Price, gpus: int, duration: Seconds) -> float:
@@ -38,10 +53,12 @@ def cost(price: Price, gpus: int, duration: Seconds) -> float:
 
 
 @lru_cache(maxsize=1)
-def _table() -> dict[str, Price]:
-    rows = tomllib.loads(TABLE.read_text("utf-8"))["price"]
-    return {
-        gpu: Price(usd_per_gpu_hour=row["usd_per_gpu_hour"], date=row["date"], source=row["source"])
-        for row in rows
-        for gpu in row["gpus"]
-    }
+def _table() -> dict[str, tuple[Price, ...]]:
+    found: dict[str, tuple[Price, ...]] = {}
+    for row in tomllib.loads(TABLE.read_text("utf-8"))["price"]:
+        price = Price(
+            usd_per_gpu_hour=row["usd_per_gpu_hour"], date=row["date"], source=row["source"]
+        )
+        for gpu in row["gpus"]:
+            found[gpu] = (*found.get(gpu, ()), price)
+    return found

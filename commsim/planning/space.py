@@ -314,13 +314,13 @@ def _switches(base: Layout, space: Space) -> Iterator[tuple[bool, bool, bool]]:
     """Overlap of gradients, of parameters, and of tensor-parallel messages.
 
     Parameters are gathered beside compute only where gradients are reduced so, and only where they
-    are sharded (Megatron-LM's arguments.py). User buffers need one NVLink domain.
+    are sharded (Megatron-LM's arguments.py). User buffers need one NVLink (or xGMI) domain.
     """
     exchanged = base.dp * base.cp > 1
     pairs = [(True, base.zero_stage > 0 or not exchanged)]
     if space.able.switches and exchanged:
         pairs += [(True, False)] * (base.zero_stage > 0) + [(False, False)]
-    near = 1 < base.tp <= max(space.cluster.gpus_per_node, space.cluster.fabric.scale_up_domain)
+    near = 1 < base.tp <= space.cluster.fabric.scale_up_domain
     for reduce, gather in pairs:
         held = reduce in space.held("overlap_grad_reduce", (reduce,)) and (
             gather in space.held("overlap_param_gather", (gather,))

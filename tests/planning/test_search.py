@@ -51,6 +51,8 @@ def case(
     name, framework = request.param
     model = request.getfixturevalue(name)
     where = replace(cluster, nodes=1) if framework in ("megatron", "torchtitan") else cluster
+    if name == "experts":
+        where = commsim.load_cluster("dgx-h100", **{"node.gpus": 4, "node.nics.count": 4})
     space = space_of(model, where, framework, batch=8 if name == "experts" else 16)
     return space, tried(space)
 
