@@ -47,7 +47,8 @@ NOISE = 0.03
 TAILS = 4.0
 """Degrees of freedom of the noise: the fewer, the less an outlier says."""
 _FIRST = 0.1  # scatter assumed while outliers are not known yet
-_ROUNDS = 5
+_ROUNDS = 6
+_SETTLED = 0.02  # change of every weight below which the next round would change nothing
 _LN_SIZES = np.log(SIZES)
 _N = len(SIZES)
 
@@ -102,6 +103,11 @@ def _kernel() -> Array:
     return np.asarray((1 + s) * np.exp(-s))
 
 
+@lru_cache(maxsize=1)
+def _inverse() -> Array:
+    return np.asarray(np.linalg.inv(_kernel()))
+
+
 def _hats(messages: Array) -> Array:
     """Linear interpolation as a matrix: a row for each point, a column for each of SIZES."""
     x = np.clip(np.log(messages), _LN_SIZES[0], _LN_SIZES[-1])
@@ -119,14 +125,17 @@ def _posterior(field: Mapping[Case, Sequence[int]], nbytes: Array, off: Array) -
     pairs, said = hats[:, :, None] * hats[:, None, :], off[rows]
     starts = np.searchsorted(cell, np.arange(len(field)))
     weight = np.full(len(rows), _FIRST**-2)
-    for _ in range(_ROUNDS + 1):
+    for _ in range(_ROUNDS):
         found = _Means(
             tuple(field),
             np.add.reduceat(weight[:, None, None] * pairs, starts),
             np.add.reduceat((weight * said)[:, None] * hats, starts),
         )
         r = said - np.einsum("ps,ps->p", hats, found.of_cell[cell])
+        before = weight
         weight = NOISE**-2 * np.minimum(1.0, (TAILS + 1) / (TAILS + (r / NOISE) ** 2))
+        if np.all(np.abs(weight - before) <= _SETTLED * before):
+            break
     return found.all()
 
 
@@ -135,34 +144,41 @@ class _Means:
     function.
 
     told, said: of each cell (a choice in a group), hats' hats and hats' r over the noise's
-    variance. A cell's own function is summed out first, so that choices (with what is everywhere)
-    and groups are left to solve for.
+    variance. A cell's own function is summed out first, then a group's, so that what is solved at
+    once is as large as the choices (each with what is everywhere).
     """
 
     def __init__(self, cells: tuple[Case, ...], told: Array, said: Array) -> None:
         self.cells = cells
         self.choices = list(dict.fromkeys(any_group(cell) for cell in cells))
         self.groups = list(dict.fromkeys(any_choice(cell) for cell in cells))
-        k, n = len(self.choices), len(self.choices) + len(self.groups)
         choice = np.array([self.choices.index(any_group(cell)) for cell in cells])
-        group = k + np.array([self.groups.index(any_choice(cell)) for cell in cells])
-        inverse = np.linalg.inv(_kernel())
+        group = np.array([self.groups.index(any_choice(cell)) for cell in cells])
+        inverse, k = _inverse(), len(self.choices)
         every, alone = HEIGHT**2 * SHARED, HEIGHT**2 * (1 - SHARED)  # all groups; one group
         own = np.linalg.inv(told + inverse / alone)
         left = told - told @ own @ told
         heard = said - np.einsum("cij,cjk,ck->ci", told, own, said)
-        prior = np.eye(n) / alone  # groups; choices vary together by what is everywhere
-        prior[:k, :k] = (np.eye(k) - np.ones((k, k)) / (1 + k)) / every
+        prior = (np.eye(k) - np.ones((k, k)) / (1 + k)) / every  # of choices: every (1 1' + I)
         normal = np.einsum("kl,ij->kilj", prior, inverse)
-        right = np.zeros((n, _N))
-        for a, g, told_of, said_of in zip(choice, group, left, heard, strict=True):
-            for one in (a, g):
-                right[one] += said_of
-                for other in (a, g):
-                    normal[one, :, other] += told_of
-        both = np.linalg.solve(normal.reshape(n * _N, n * _N), right.ravel()).reshape(n, _N)
-        self.of_choice, self.of_group = both[:k], both[k:]
-        shared = both[choice] + both[group]
+        right = np.zeros((k, _N))
+        settled = []  # of each group: its cells, and the inverse of what they tell of it
+        for g in range(len(self.groups)):
+            mine = np.flatnonzero(group == g)
+            spread = np.linalg.inv(left[mine].sum(axis=0) + inverse / alone)
+            settled.append((mine, spread))
+            level = spread @ heard[mine].sum(axis=0)
+            for c in mine:
+                normal[choice[c], :, choice[c]] += left[c]
+                right[choice[c]] += heard[c] - left[c] @ level
+                for other in mine:
+                    normal[choice[c], :, choice[other]] -= left[c] @ spread @ left[other]
+        self.of_choice = np.linalg.solve(normal.reshape(k * _N, k * _N), right.ravel()).reshape(
+            k, _N
+        )
+        missed = heard - np.einsum("cij,cj->ci", left, self.of_choice[choice])
+        self.of_group = np.stack([spread @ missed[mine].sum(axis=0) for mine, spread in settled])
+        shared = self.of_choice[choice] + self.of_group[group]
         over = said - np.einsum("cij,cj->ci", told, shared)
         self.of_cell = shared + np.einsum("cij,cj->ci", own, over)
 
