@@ -3,8 +3,9 @@
 Three questions, each answered by `commsim.calibrate` on published measurements:
 
 * three or five sizes of one curve (platform, operation, type, group, library): how far are its
-  other sizes off? The sizes are those that a user would take: the smallest, the largest, and
-  between them the nearest to equal steps of ln(size). `--random N` draws them instead, N times.
+  other sizes off? The sizes are the smallest, the largest, and between them the nearest to equal
+  steps of ln(size); or, as documented for users, the same from a tenth of that span to nine tenths,
+  as the very first size is often disturbed. `--random N` draws them instead, N times.
 * machines with few nodes: how far are eight nodes off?
 * how long do 10,000 points take?
 
@@ -41,6 +42,8 @@ from validation.published import Point, read_points
 
 FEWEST = 7
 """Sizes of a curve from which it counts, so that three and five leave some."""
+WITHIN = 0.1
+"""Share of the span of ln(size) that lies outside the sizes chosen, at either end."""
 MANY = 10_000
 
 Bases = Callable[[str], Profile]
@@ -58,8 +61,9 @@ class Errors:
     def add(self, platform: str, model: str, predicted: Array, measured: Array) -> None:
         self.by[model][platform].append(np.abs(predicted / measured - 1))
 
-    def summary(self, model: str) -> tuple[float, float, float, float]:
-        """Mean over platforms of medians and of means; mean over curves; median over points."""
+    def summary(self, model: str) -> tuple[float, ...]:
+        """Mean over platforms of medians and of means; mean over curves; median and mean over
+        points."""
         platforms = [np.concatenate(curves) for curves in self.by[model].values()]
         curves = [float(c.mean()) for mine in self.by[model].values() for c in mine]
         return (
@@ -67,6 +71,7 @@ class Errors:
             float(np.mean([np.mean(p) for p in platforms])),
             float(np.mean(curves)),
             float(np.median(np.concatenate(platforms))),
+            float(np.mean(np.concatenate(platforms))),
         )
 
 
@@ -114,11 +119,13 @@ def curves(points: Iterable[Point]) -> dict[tuple[object, ...], list[Point]]:
     }
 
 
-def evenly(sizes: Array, count: int) -> list[int]:
-    """Where the smallest, the largest and those nearest to equal steps of ln(size) stand."""
+def evenly(sizes: Array, count: int, margin: float = 0.0) -> list[int]:
+    """Where sizes nearest to equal steps of ln(size) stand, from the smallest to the largest, or
+    that share of the span within."""
     logs = np.log(sizes)
     chosen: list[int] = []
-    for target in np.linspace(logs[0], logs[-1], count):
+    within = margin * (logs[-1] - logs[0])
+    for target in np.linspace(logs[0] + within, logs[-1] - within, count):
         order = np.argsort(np.abs(logs - target), kind="stable")
         chosen.append(next(int(i) for i in order if i not in chosen))
     return sorted(chosen)
@@ -151,7 +158,9 @@ def judge(errors: Errors, name: str, profile: Profile, points: Sequence[Point]) 
         errors.inside[name] += [low <= t <= high for t in p.times]
 
 
-def few_sizes(points: Sequence[Point], bases: Bases, count: int, draws: int) -> Errors:
+def few_sizes(
+    points: Sequence[Point], bases: Bases, count: int, draws: int = 0, margin: float = 0.0
+) -> Errors:
     """Calibrations on `count` sizes of every curve, judged on its others."""
     errors = Errors()
     random = np.random.default_rng(0)
@@ -159,7 +168,7 @@ def few_sizes(points: Sequence[Point], bases: Bases, count: int, draws: int) -> 
         sizes = np.array([float(p.collective.nbytes) for p in mine])
         times = np.array([p.measured for p in mine])
         ways = [sorted(random.choice(len(mine), count, replace=False)) for _ in range(draws)]
-        for chosen in ways or [evenly(sizes, count)]:
+        for chosen in ways or [evenly(sizes, count, margin)]:
             rest = [i for i in range(len(mine)) if i not in chosen]
             held = [mine[i] for i in rest]
             base = bases(str(platform))
@@ -173,6 +182,24 @@ def few_sizes(points: Sequence[Point], bases: Bases, count: int, draws: int) -> 
                 alpha_beta(sizes[chosen], times[chosen], sizes[rest]), times[rest],
             )  # fmt: skip
     return errors
+
+
+def between_neighbours(points: Sequence[Point]) -> None:
+    """How far a size is from the line between the two beside it, in ln over ln: what no smooth
+    curve through fewer points can be expected to beat."""
+    by: dict[str, list[Array]] = defaultdict(list)
+    for (platform, *_), mine in curves(points).items():
+        x = np.log([p.collective.nbytes for p in mine])
+        y = np.log([p.measured for p in mine])
+        line = y[:-2] + (y[2:] - y[:-2]) * (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
+        by[str(platform)].append(np.abs(np.expm1(line - y[1:-1])))
+    off = [np.concatenate(found) for found in by.values()]
+    print(
+        "Between its two neighbours a size is off, mean over platforms of the median "
+        f"{100 * np.mean([np.median(o) for o in off]):.1f} %, of the mean "
+        f"{100 * np.mean([o.mean() for o in off]):.1f} %; mean over points "
+        f"{100 * np.concatenate(off).mean():.1f} %."
+    )
 
 
 def few_nodes(points: Sequence[Point], bases: Bases) -> None:
@@ -220,7 +247,8 @@ def show(title: str, errors: Errors) -> None:
     print(f"\n## {title}\n")
     print("| error, % | " + " | ".join(models) + " |")
     print("|---|" + "---:|" * len(models))
-    rows = ("platforms, medians", "platforms, means", "curves, means", "points, median")
+    rows = ("platforms, medians", "platforms, means", "curves, means", "points, median",
+            "points, mean")  # fmt: skip
     for row, values in zip(rows, zip(*map(errors.summary, models), strict=True), strict=True):
         print(f"| {row} | " + " | ".join(f"{100 * v:.1f}" for v in values) + " |")
     print("\n| platform (median, mean) | curves | " + " | ".join(models) + " |")
@@ -269,9 +297,15 @@ def main() -> None:
         judged = [p for p in points if p.judged]
         bases = left_out_bases(points)
     if asked.only in (None, "sizes"):
-        how = f"drawn {asked.random} times" if asked.random else "evenly spaced"
+        between_neighbours(judged)
         for count in (3, 5):
-            show(f"{count} sizes of a curve, {how}", few_sizes(judged, bases, count, asked.random))
+            if asked.random:
+                found = few_sizes(judged, bases, count, draws=asked.random)
+                show(f"{count} sizes of a curve, drawn {asked.random} times", found)
+                continue
+            for margin, how in ((0.0, "smallest to largest"), (WITHIN, "within the span")):
+                found = few_sizes(judged, bases, count, margin=margin)
+                show(f"{count} sizes of a curve, {how}", found)
     if asked.only in (None, "nodes"):
         few_nodes(judged, bases)
     if asked.only in (None, "speed"):
