@@ -164,11 +164,11 @@ function legend(side, answer) {
     kinds.set(wire.kind, rates.add(format.rate(wire.bandwidth_bytes_per_s)));
   }
   const links = [...kinds].map(([kind, rates]) => `${kind} ${[...rates].join(", ")}`).join("; ");
-  const part = side.nodes_drawn < side.nodes ? `the first ${side.nodes_drawn} of ${side.nodes} nodes; ` : "";
-  const built = side.nodes_built < side.nodes ? `the fabric as for ${side.nodes_built} nodes; ` : "";
-  const binds = !answer?.at ? "" : answer.binds ? `darkest and widest: the links that bind, ${answer.at.bottleneck}. `
+  const part = side.nodes_drawn < side.nodes ? `The first ${side.nodes_drawn} of ${side.nodes} nodes. ` : "";
+  const built = side.nodes_built < side.nodes ? `The fabric as for ${side.nodes_built} nodes. ` : "";
+  const binds = !answer?.at ? "" : answer.binds ? `In bold the links that bind: ${answer.at.bottleneck}. `
     : `No link binds: ${answer.at.bottleneck}. `;
-  return `${binds}${part}${built}links as wide as they are fast, per direction: ${links}. Square: GPU, triangle: NIC, diamond: switch.`;
+  return `${binds}${part}${built}Links as wide as they are fast, per direction: ${links}. Square: GPU, triangle: NIC, diamond: switch.`;
 }
 
 function pick(bytes) {
