@@ -128,12 +128,13 @@ class _Stage:
     @property
     def alike(self) -> bool:
         """Whether nothing tells equal machines apart."""
-        return self.fold and self.undisturbed and self.cluster.bisection_share >= 1
+        regular = self.cluster.fabric.subnet is None and self.cluster.bisection_share >= 1
+        return self.fold and self.undisturbed and regular
 
     @cached_property
     def ideal(self) -> Cluster:
         """The cluster with a fabric that lacks nothing."""
-        return replace(self.cluster, fabric=replace(self.cluster.fabric, oversubscription=1.0))
+        return replace(self.cluster, fabric=self.cluster.fabric.unlimited)
 
     def pace(self, p: Prediction) -> Pace:
         """What the operation's software takes and leaves, alone on the ideal cluster."""

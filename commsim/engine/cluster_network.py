@@ -10,6 +10,7 @@ the caller's to add.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +25,7 @@ from commsim.engine.group import Group
 from commsim.engine.hashing import Words, mix
 from commsim.engine.legs import distinct
 from commsim.engine.machine_ways import MachineWays, machine_ways
-from commsim.engine.network import Flags, Floats, Network, Ways
+from commsim.engine.network import Flags, Floats, Network, Ways, cable
 from commsim.engine.shortest_ways import Toward, Web, meet, switch_web, whole_web
 from commsim.errors import CollectiveError, UnknownNameError
 from commsim.topology.cluster import Cluster
@@ -40,7 +41,8 @@ class ClusterNetwork(Network):
 
     Links have the same numbers whatever the group, so several groups can share them. routing:
     "adaptive" spreads what is sent evenly over all shortest ways through the fabric; "ecmp" picks
-    one of them by a hash of seed, source rank, destination rank and channel.
+    one of them by a hash of seed, source rank, destination rank and channel, and one of several
+    cables between two switches.
 
     A switch vertex that ranks of a single NVLink domain use is its NVSwitch; one that several
     domains use is the top of the fabric, the switches where their NICs meet (with ecmp one of them
@@ -70,8 +72,12 @@ class ClusterNetwork(Network):
             if shared is not None:
                 at[shared] = nvswitch_vertex(cluster, host)
             names += [f"{at[a]} -> {at[b]}" for a, b in self._machine.links]
+        parallel = Counter(self._cabling.ends)
+        told = Counter[tuple[str, str]]()
         for a, b in self._cabling.ends:
-            names += [f"{a} -> {b}", f"{b} -> {a}"]
+            told[a, b] += 1
+            which = cable(told[a, b]) if parallel[a, b] > 1 else ""
+            names += [f"{a} -> {b}{which}", f"{b} -> {a}{which}"]
         return tuple(names)
 
     @cached_property
@@ -115,7 +121,8 @@ class ClusterNetwork(Network):
 
     @cached_property
     def _cabling(self) -> Cabling:
-        return lay_cables(self.cluster, self.cluster.nodes * len(self._machine.links))
+        inside = self.cluster.nodes * len(self._machine.links)
+        return lay_cables(self.cluster, inside, apart=self.routing == "ecmp")
 
     @cached_property
     def _switches(self) -> Web:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from commsim.engine.network import Floats, Network
+from commsim.engine.network import Floats, Network, ends_of
 from commsim.engine.plan import Change
 from commsim.errors import ConditionError, UnknownNameError
 from commsim.units import BytesPerSecond, Seconds
@@ -79,10 +79,10 @@ class LinkFault:
         found = [
             i
             for i, name in enumerate(network.links)
-            if any(self.means(part) for part in (name, *name.split(" -> ")))
+            if any(map(self.means, (name, " -> ".join(ends_of(name)), *ends_of(name))))
         ]
         if not found:
-            ends = {end for name in network.links for end in name.split(" -> ")}
+            ends = {end for name in network.links for end in ends_of(name)}
             where = "commsim topo CLUSTER --plot FILE.html; * and ? match"
             raise UnknownNameError("link or device", self.link, ends, where)
         left = network.capacity * self.share if self.share else np.zeros(len(network.capacity))

@@ -42,6 +42,17 @@ class Ways:
         return len(self.latency)
 
 
+def cable(number: int) -> str:
+    """What follows the name of the link "a -> b" that is one of several cables."""
+    return f" #{number}"
+
+
+def ends_of(link: str) -> tuple[str, str]:
+    """The two vertices that a link's name names."""
+    source, _, rest = link.partition(" -> ")
+    return source, rest.partition(" #")[0]
+
+
 def blend(parts: Sequence[Ways]) -> Ways:
     """Ways each of which goes evenly over the same way of every part; at the slowest latency."""
     if len(parts) == 1:
@@ -121,7 +132,7 @@ class Network(ABC):
     @property
     @abstractmethod
     def links(self) -> tuple[str, ...]:
-        """Every link's name, "from -> to"."""
+        """Every link's name, "from -> to"; of one of several cables with its number."""
 
     @property
     @abstractmethod

@@ -91,10 +91,18 @@ class _Builder:
             nics=tuple(sorted(self.nics, key=lambda n: n.index)),
             cpus=cpus,
             switches=tuple(self.switches),
-            nvswitch=NvSwitch() if self._switched() else None,
+            nvswitch=self._nvswitch(part) if self._switched() else None,
             links=tuple(self.links),
             gpu_peer_access=None if allowed else False,
         )
+
+    def _nvswitch(self, part: GpuPart) -> NvSwitch:
+        """The machine's chips as one, with what all their ports carry."""
+        chips = self.node.nvswitches
+        chip = next((s for s in parts.switches() if s.link and s.link == part.link_kind), None)
+        if chips is None or chip is None:
+            return NvSwitch()
+        return NvSwitch(capacity=chips * chip.ports * chip.rate)
 
     def _switched(self) -> bool:
         return self.node.interconnect == "nvswitch" and not self.node.mig

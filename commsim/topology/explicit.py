@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from commsim.topology import parts
 from commsim.topology.node import Cpu, Gpu, Nic, NodeLink, NodeTopology, NvSwitch, PcieSwitch
 from commsim.topology.parts import PCIE_SPEED
-from commsim.topology.spec import ClusterSpec
+from commsim.topology.spec import ClusterSpec, DeviceSpec
+from commsim.units import BytesPerSecond
 
 
 @lru_cache(maxsize=64)
@@ -69,12 +71,20 @@ def build_explicit(spec: ClusterSpec) -> tuple[NodeTopology, tuple[str, ...]]:
         gpus=tuple(sorted(gpus, key=lambda g: g.index)),
         nics=tuple(sorted(nics, key=lambda n: n.index)),
         cpus=tuple(cpus),
-        switches=tuple(PcieSwitch(name=d.name, busid=d.busid) for d in of_kind["pcie-switch"]),
-        nvswitch=NvSwitch(name=switch[0].name) if switch else None,
+        switches=tuple(
+            PcieSwitch(name=d.name, busid=d.busid, capacity=_most(d))
+            for d in of_kind["pcie-switch"]
+        ),
+        nvswitch=NvSwitch(name=switch[0].name, capacity=_most(switch[0])) if switch else None,
         links=tuple(_explicit_links(spec)),
         gpu_peer_access=None if allowed else False,
     )
     return topology, tuple(notes)
+
+
+def _most(switch: DeviceSpec) -> BytesPerSecond:
+    """What a switch passes on in all; inf where its rate is not stated."""
+    return math.inf if switch.rate is None else switch.rate
 
 
 def _explicit_links(spec: ClusterSpec) -> list[NodeLink]:

@@ -7,6 +7,7 @@ devices and links is the order in which NCCL would meet them, which decides its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -29,10 +30,11 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PcieSwitch:
-    """A PCIe switch or bridge."""
+    """A PCIe switch or bridge. capacity: bytes/s that it passes on in all (inf: blocks nothing)."""
 
     name: str
     busid: str = ""
+    capacity: BytesPerSecond = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +76,13 @@ class Nic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvSwitch:
-    """All NVSwitches of the machine (or NVLink domain) as one, as NCCL merges them."""
+    """All NVSwitches of the machine (or NVLink domain) as one, as NCCL merges them.
+
+    capacity: bytes/s that they pass on for this machine in all (inf: they block nothing).
+    """
 
     name: str = "nvswitch"
+    capacity: BytesPerSecond = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,8 @@ class NodeSpec(_Table):
 
     cpu_part: CPU generation (topologies/parts/cpus.toml). sockets, numa: CPUs, NUMA nodes of each.
     gpu_numa: the NUMA node of each GPU in CUDA's order. pcie: each GPU's own link. pcie_switches:
-    how many switches the GPUs hang under (0: root ports). mig: every GPU is cut into slices of
+    how many switches the GPUs hang under (0: root ports). nvswitches: NVSwitch chips of a machine
+    whose NVLinks end in it; left out, they block nothing. mig: every GPU is cut into slices of
     this profile.
     """
 
@@ -117,6 +118,9 @@ class NodeSpec(_Table):
     pcie: Pcie | None = Field(None, description='a PCIe link such as "gen5 x16"')
     pcie_switches: int | None = Field(
         None, ge=0, le=MAX_GPUS, description="a whole number of switches, such as 4"
+    )
+    nvswitches: int | None = Field(
+        None, ge=1, le=256, description="a whole number of chips, such as 4"
     )
     mig: str | None = Field(None, description='a MIG profile such as "1g.10gb"')
     nics: NicsSpec | None = Field(None, description="a table: [node.nics]")
@@ -142,7 +146,9 @@ class FabricSpec(_Table):
 
 
 class DeviceSpec(_Table):
-    """`[[device]]`: one vertex of an explicit machine."""
+    """`[[device]]`: one vertex of an explicit machine. rate: a NIC's; of a switch what it passes on
+    in all, each byte once (left out: it blocks nothing).
+    """
 
     name: str = Field(min_length=1, description="a name of its own")
     kind: Literal["gpu", "nic", "cpu", "pcie-switch", "nvswitch"] = Field(description="")

@@ -16,7 +16,8 @@ from commsim.collectives.catalogue import algorithm
 from commsim.collectives.collective import Collective
 from commsim.collectives.schedule import Schedule
 from commsim.engine.cluster_network import ClusterNetwork
-from commsim.engine.network import Ways, lay
+from commsim.engine.conditions import LinkFault
+from commsim.engine.network import Ways, ends_of, lay
 from commsim.errors import CollectiveError, UnknownNameError, UnreachableError
 from commsim.topology.capacity import own_nics
 from commsim.topology.cluster import Cluster
@@ -55,7 +56,7 @@ class Found:
 def found(network: ClusterNetwork, ways: Ways) -> list[Found]:
     for start, end in pairwise(ways.start.tolist()):
         assert len(set(ways.crossing[start:end].tolist())) == end - start
-    names = [tuple(name.split(" -> ")) for name in network.links]
+    names = [ends_of(name) for name in network.links]
     return [
         Found(
             edges=(edges := tuple((a, b) for a, b in (names[i] for i in ways.crossing[x:y]))),
@@ -368,11 +369,36 @@ def test_ecmp_uses_every_spine_and_none_too_often() -> None:
     network = ClusterNetwork(cluster=of, routing="ecmp", seed=5)
     ways = ask(network, source, target)
     names = np.array(network.links)[ways.crossing]
-    spines = Counter(name.split(" -> ")[1] for name in names if "-> spine" in name)
+    spines = Counter(ends_of(name)[1] for name in names if "-> spine" in name)
     assert len(spines) == 32
     assert sum(spines.values()) == 6400
     # 200 each on average; 5 standard deviations of a fair draw are 5 sqrt(200) = 71.
     assert 129 < min(spines.values()) <= max(spines.values()) < 271
+
+
+def test_ecmp_draws_one_of_parallel_cables() -> None:
+    """16 machines of 8 NICs on 4 leaves: 32 NICs of 50 GB/s each, which 2 spines of 64 ports join
+    by 16 cables of 50 GB/s to each leaf. A flow has one of them; spread, all are one link.
+    """
+    of = cluster(hgx(), 16, kind="fat-tree")
+    hashed, spread = (ClusterNetwork(cluster=of, routing=r) for r in ("ecmp", "adaptive"))
+    cables = [i for i, name in enumerate(hashed.links) if name.startswith("leaf0 -> spine0")]
+    assert [hashed.links[i] for i in cables] == [f"leaf0 -> spine0 #{k}" for k in range(1, 17)]
+    assert set(hashed.capacity[cables]) == {50e9}
+    assert spread.capacity[spread.links.index("leaf0 -> spine0")] == 16 * 50e9
+    # 3200 flows over 32 cables: 100 on each, and 5 standard deviations of a fair draw are 50.
+    channels = np.arange(3200)
+    ways = ask(hashed, np.zeros_like(channels), np.full_like(channels, 127), channels)
+    count = Counter(
+        hashed.links[i] for i in ways.crossing if hashed.links[i].startswith("leaf0 ->")
+    )
+    up = {name: k for name, k in count.items() if "spine" in name}
+    assert len(up) == 32
+    assert 50 < min(up.values()) <= max(up.values()) < 150
+    # A fault means one of them by its number, or all by their ends.
+    assert len(LinkFault(link="leaf0 -> spine0 #3").changes(hashed)) == 1
+    assert len(LinkFault(link="leaf0 -> spine0").changes(hashed)) == 16
+    assert len(LinkFault(link="spine0").changes(hashed)) == 2 * 4 * 16
 
 
 def test_ecmp_is_the_same_again_and_another_with_another_seed_or_channel() -> None:
@@ -508,3 +534,40 @@ def test_what_is_asked_wrongly() -> None:
         ClusterNetwork(cluster=of, ranks=(0, 16))
     with pytest.raises(CollectiveError, match="the group has 16 ranks, its schedule 8"):
         ask(ClusterNetwork(cluster=of), 0, 1, plan=schedule(8))
+
+
+def test_a_switch_that_passes_on_less_than_its_links_bring_has_a_crossbar() -> None:
+    """DGX H100: 8 x 450 GB/s of NVLink are 3.6 TB/s. A chip has 64 ports of 25 GB/s, so four carry
+    6.4 TB/s and block nothing; two carry 3.2, which all ways through them share.
+    """
+    whole = ClusterNetwork(cluster=load_cluster("dgx-h100"))
+    half = ClusterNetwork(cluster=load_cluster("dgx-h100", **{"node.nvswitches": 2}))
+    assert not any("crossbar" in name for name in whole.links)
+    switch, inside = "node0/nvswitch", "node0/nvswitch/crossbar"
+    assert one(half, 0, 5).walk == ("node0/gpu0", switch, inside, switch, "node0/gpu5")
+    for name in (f"{switch} -> {inside}", f"{inside} -> {switch}"):
+        assert half.capacity[half.links.index(name)] == 3.2e12
+
+
+def test_so_has_a_pcie_switch() -> None:
+    """Two GPUs and a way up of 8 GB/s each at one that passes on 12: three links bring 24."""
+    spec = {
+        "device": [
+            {"name": "cpu0", "kind": "cpu"},
+            {"name": "plx", "kind": "pcie-switch", "rate": "12GB/s"},
+            *({"name": f"gpu{i}", "kind": "gpu", "part": "L40S", "index": i} for i in range(3)),
+        ],
+        "link": [
+            {"source": child, "target": parent, "kind": "pcie", "bandwidth": "8GB/s"}
+            for child, parent in (
+                ("plx", "cpu0"),
+                ("gpu0", "plx"),
+                ("gpu1", "plx"),
+                ("gpu2", "cpu0"),
+            )
+        ],
+    }
+    network = ClusterNetwork(cluster=load_cluster(spec))
+    through = ("node0/plx", "node0/plx/crossbar", "node0/plx")
+    assert one(network, 0, 1).walk == ("node0/gpu0", *through, "node0/gpu1")
+    assert one(network, 0, 2).walk == ("node0/gpu0", *through, "node0/cpu0", "node0/gpu2")
