@@ -185,9 +185,10 @@ def _group(library: Rccl, cluster: Cluster, ranks: tuple[int, ...] | None) -> Gr
     version = min(modelled(asked), NEWEST)
     env = freeze(library.env)
     settings = read(env, version)
-    if cluster.gpu.vendor == "nvidia":
+    if cluster.gpu.vendor != "amd":
+        other = "nccl" if cluster.gpu.vendor == "nvidia" else "gloo or mpi"
         raise LibraryError(
-            f"{cluster.name}: RCCL needs AMD GPUs, and {cluster.gpu.name} is not one; use nccl"
+            f"{cluster.name}: RCCL needs AMD GPUs, and {cluster.gpu.name} is not one; use {other}"
         )
     c = communicator(cluster, ranks, env)
     notes = [*settings.notes, _COUNT_GUESS]

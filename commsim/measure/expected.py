@@ -15,8 +15,8 @@ from commsim.libraries.library import Library
 from commsim.libraries.lookup import library as find_library
 from commsim.prediction import predict
 from commsim.topology.cluster import Cluster
+from commsim.topology.hosts import loopback
 from commsim.topology.load import load_cluster
-from commsim.topology.loopback import loopback
 from commsim.units import Seconds
 
 

@@ -23,7 +23,7 @@ from commsim.libraries.lookup import library as find_library
 from commsim.measurements.measurement import Measurement, Provenance
 from commsim.measurements.row import Problem, Row
 from commsim.topology.cluster import Cluster
-from commsim.topology.loopback import loopback
+from commsim.topology.hosts import loopback
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _SHOWN = 20  # problems of one file that are listed

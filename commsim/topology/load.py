@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from commsim.errors import SpecError, UnitError, UnknownNameError
-from commsim.topology import parts, spec
+from commsim.topology import hosts, parts, spec
 from commsim.topology.build import build
 from commsim.topology.cluster import Cluster, Fabric
 from commsim.topology.defaults import cpu_vendor, default_domain, placement
@@ -180,6 +180,8 @@ def _from_tables(raw: dict[str, Any], where: str, overrides: Mapping[str, object
     checked = parse(_with_overrides(raw, where, overrides), where, overrides)
     if checked.device:
         return _explicit(checked)
+    if hosts.on_cpus(checked.node):
+        return hosts.cluster(checked)
     try:
         return _cluster(checked)
     except SpecError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TypeAlias, get_args
 
 from commsim.errors import UnknownNameError
-from commsim.topology import parts
+from commsim.topology import hosts, parts
 from commsim.topology.defaults import default_domain
 from commsim.topology.parts import GpuPart
 from commsim.topology.spec import ClusterSpec, Interconnect, NicsSpec, NodeSpec
@@ -18,6 +18,9 @@ _Problems: TypeAlias = Iterator[tuple[str, str]]
 
 def cross_checks(spec: ClusterSpec) -> _Problems:
     """(key, problem) for each contradiction between keys that are each sound."""
+    if hosts.on_cpus(spec.node) and not (spec.device or spec.link):
+        yield from hosts.problems(spec)
+        return
     part, problem = _known_gpu(spec)
     if problem:
         yield "node.gpu", problem

@@ -83,8 +83,10 @@ def _group(library: Nccl, cluster: Cluster, ranks: tuple[int, ...] | None, force
         env, prescribed = freeze(library.env), ""
     settings = read(env, version)
     if cluster.gpu.vendor != "nvidia":
+        other = "rccl" if cluster.gpu.vendor == "amd" else "gloo or mpi"
         raise LibraryError(
-            f"{cluster.name}: NCCL needs NVIDIA GPUs, and {cluster.gpu.name} is not one; use rccl"
+            f"{cluster.name}: NCCL needs NVIDIA GPUs, and {cluster.gpu.name} is not one; "
+            f"use {other}"
         )
     placement = place(cluster, ranks)
     notes = list(settings.notes)
