@@ -44,6 +44,11 @@ from commsim.units import Seconds
 COARSE = 1.03
 """How far a schedule alone may lie above the closed form without a word."""
 
+OUT_OF_STEP = (
+    "jitter: channels that fall out of step use links while others hop, so that a little of it can "
+    "be faster than none"
+)
+
 Asked = Collective | tuple[Collective, Seconds]
 Watch = Callable[[int, int, Seconds], None]
 
@@ -248,6 +253,8 @@ def _play(
         last = first + len(job.laid.schedule)
         played.append(job.played(part, times.of(slice(first, last))))
         first = last
+    if conditions.jitter is not None:
+        notes = (*notes, OUT_OF_STEP)
     notes = tuple(dict.fromkeys([*notes, *(note for job in jobs for note in job.notes)]))
     return Timeline(
         played=tuple(played), network=network, changes=plan.changes, conditions=conditions,

@@ -1,4 +1,4 @@
-"""Our Chakra files as MLCommons' own package reads them (pip install mlc-chakra; skipped without)."""
+"""Our Chakra files as MLCommons' own package reads them; skipped where mlc-chakra is missing."""
 
 from __future__ import annotations
 
