@@ -61,7 +61,7 @@ def batch(step: int, rank: int = 0, size: int = 4):
     """Tokens and the tokens that follow them; the same for the same step and rank."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     tokens = torch.randint(VOCABULARY, (size, SEQUENCE + 1), generator=generator)
-    return tokens[:, :-1], tokens[:, 1:]
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
 def loss_of(logits, targets):

@@ -1,46 +1,27 @@
-"""What the computation of a script takes on the cluster's GPU, op by op, as the script runs.
-
-roofline: duration = max(flops / (peak x MATMUL), bytes / (bandwidth x MEMORY), SHORTEST), with the
-flops of matrix products, convolutions and attention as torch counts them, and the bytes of all
-tensors that an op reads and writes. It ignores caches, fusion and tile sizes, so small ops come out
-about right by SHORTEST and the launch, large ones by their bound. Williams, Waterman and Patterson,
-"Roofline: an insightful visual performance model", CACM 2009, 10.1145/1498765.1498785.
-"""
+"""How the computation of a script is timed, op by op, as the script runs."""
 
 # mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
 from commsim.errors import UnknownNameError
-from commsim.topology import parts
-from commsim.topology.cluster import Cluster
 from commsim.torch_backend import cuda_shim, fake, private
+from commsim.torch_backend.counting import Count, counter_of
 from commsim.torch_backend.errors import MissingWaitError
+from commsim.torch_backend.roofline import Roofline
 from commsim.torch_backend.tensors import extent
 from commsim.torch_backend.world import Rank
-from commsim.units import BytesPerSecond, Seconds
+from commsim.units import Seconds
+from commsim.workload.operations import Matmul
 
 MODES = ("roofline", "measured", "none")
-
-# Best published matrix product over the data sheet's peak: 0.80 on H100 (794.5 of 989.4 TFLOP/s),
-# 0.87 on A100; topologies/parts has both figures, and a part's own ratio is used where known.
-MATMUL = 0.8
-# What BabelStream's kernels reach of a GPU's data sheet: Deakin, Price, Martineau, McIntosh-Smith,
-# "Evaluating attainable memory bandwidth of parallel programming models via BabelStream", 2018,
-# 10.1504/IJCSE.2018.095847.
-MEMORY = 0.85
-# s for the host to launch one kernel (with PyTorch's share), and for the shortest kernel: Zhang,
-# Wahib, Matsuoka, "Understanding the overheads of launching CUDA kernels", ICPP 2019.
-LAUNCH = 5e-6
-SHORTEST = 2e-6
 
 # They allocate, or change what a tensor says about itself: no kernel.
 WITHOUT_KERNEL = frozenset(
@@ -54,48 +35,6 @@ WITHOUT_KERNEL = frozenset(
 )  # fmt: skip
 SYNCHRONIZING = frozenset({"aten::_local_scalar_dense", "aten::nonzero", "aten::equal"})
 COMMUNICATION = ("c10d", "_c10d_functional", "_dtensor", "symm_mem")
-
-
-ATEN = torch.ops.aten
-FLOPS: dict[Any, Callable[..., int]] = {  # torch's counts, for the attention of CPUs too
-    ATEN._scaled_dot_product_flash_attention_for_cpu: flop_registry[
-        ATEN._scaled_dot_product_flash_attention
-    ],
-    ATEN._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
-        ATEN._scaled_dot_product_flash_attention_backward
-    ],
-    **flop_registry,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roofline:
-    """A GPU's attainable rates. flops: FLOP/s by dtype; bandwidth: bytes/s; times in s."""
-
-    flops: dict[str, float]
-    bandwidth: BytesPerSecond
-    launch: Seconds = LAUNCH
-    shortest: Seconds = SHORTEST
-    source: str = ""
-
-    def duration(self, flops: float, nbytes: float, dtype: str) -> Seconds:
-        """s of one kernel."""
-        rate = self.flops.get(dtype) or self.flops["float32"]
-        return max(flops / rate, nbytes / self.bandwidth, self.shortest)
-
-
-def roofline(cluster: Cluster) -> Roofline:
-    """The roofline of the cluster's GPU, from its data sheet and the efficiencies above."""
-    part = parts.gpu(cluster.node.gpus[0].part)
-    reached = {
-        dtype: (part.measured_flops(dtype) or 0.0) / peak
-        for dtype, peak in part.flops
-        if part.measured_flops(dtype)
-    }
-    share = reached.get("bfloat16", MATMUL)
-    flops = {dtype: peak * reached.get(dtype, share) for dtype, peak in part.flops}
-    flops.setdefault("float32", min(flops.values()))
-    return Roofline(flops=flops, bandwidth=part.memory_bandwidth * MEMORY, source=part.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +73,7 @@ class Kind:
     synchronizes: bool
     looks: bool
     written: frozenset[int | str]
-    count_flops: Callable[..., int] | None
+    count: Count | None
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -166,7 +105,7 @@ def kind_of(func: Any) -> Kind:
             name=name, kernel=not (views or other or name in WITHOUT_KERNEL),
             synchronizes=schema.name in SYNCHRONIZING, looks=views or other,
             written=frozenset(written),
-            count_flops=FLOPS.get(private.overloads(func)),
+            count=counter_of(private.overloads(func), schema),
         )  # fmt: skip
     return kind
 
@@ -218,14 +157,16 @@ class Kernels(private.DispatchMode):
         tensors = list(tensors_in((*args, *kwargs.values(), out)))
         if any(t.is_meta for t in tensors):
             return 0.0
-        nbytes = sum(t.numel() * t.element_size() for t in tensors)
-        flops = 0
-        if kind.count_flops is not None:
-            flops = kind.count_flops(*args, **kwargs, out_val=out)
-        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else "float32"
+        model = self._compute.model
+        if kind.count is None:
+            return model.moving(sum(t.numel() * t.element_size() for t in tensors))
+        work, first = kind.count(args, kwargs, out), tensors[0]
+        dtype = str(first.dtype).removeprefix("torch.")
         if dtype == "float32" and torch.get_float32_matmul_precision() != "highest":
             dtype = "tfloat32"
-        return self._compute.model.duration(flops, nbytes, dtype)
+        if isinstance(work, Matmul):
+            return model.product(work, dtype, first.element_size()) if work.flops else 0.0
+        return model.attention(*work, dtype, first.element_size())
 
     def _measure(self, kind: Kind, func: Any, args: Any, kwargs: Any) -> Any:
         clock = self._rank.clock

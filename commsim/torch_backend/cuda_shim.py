@@ -113,8 +113,7 @@ def patched(cluster: Cluster, gpus: int) -> Iterator[None]:
         (device_mesh.DeviceMesh, "__init__", _device_first(device_mesh.DeviceMesh.__init__)),
         (torch.utils.data.DataLoader, "__init__", _unpinned(torch.utils.data.DataLoader.__init__)),
     ]
-    for module in (dist, dist.distributed_c10d):
-        changes.append((module, "is_nccl_available", _answering(True)))
+    changes += private.pretending_nccl()
     with private.replaced(changes):
         yield
 

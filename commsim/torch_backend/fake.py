@@ -9,6 +9,7 @@ broadcast of the parameters, and the order of its buckets, which is then that of
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import functools
 import sys
 import threading
@@ -21,7 +22,8 @@ import torch.distributed as dist
 from commsim.torch_backend import private
 from commsim.torch_backend.group import SimulatedGroup
 
-HERE = threading.local()  # .limits: bytes of DDP's buckets. .converted: parameters by id
+# .mode: the rank's; .limits: bytes of DDP's buckets; .converted: parameters by id
+HERE = threading.local()
 OBJECTS = (
     "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list",
     "send_object_list", "recv_object_list",
@@ -30,8 +32,9 @@ UNBOUNDED = [sys.maxsize]
 
 
 def mode() -> Any:
-    """A mode in which every new tensor is without data."""
-    return private.FakeTensorMode(allow_non_fake_inputs=True)
+    """A mode in which every new tensor of the calling rank is without data."""
+    HERE.mode = private.FakeTensorMode(allow_non_fake_inputs=True)
+    return HERE.mode
 
 
 def default_of(tensor: torch.Tensor) -> bool | int | float | complex:
@@ -57,8 +60,29 @@ def patched() -> Iterator[None]:
     needing = private.needing_data()
     needing += [(module, name) for module in (dist, dist.distributed_c10d) for name in OBJECTS]
     changes += [(where, name, _with_data(getattr(where, name))) for where, name in needing]
-    with private.replaced(changes):
-        yield
+    copyreg.dispatch_table[private.FakeTensor] = _packed
+    try:
+        with private.replaced(changes):
+            yield
+    finally:
+        del copyreg.dispatch_table[private.FakeTensor]
+
+
+def _packed(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """How a tensor in an object that is sent is pickled: what it is like."""
+    return _unpacked, (
+        tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad,
+    )  # fmt: skip
+
+
+def _unpacked(
+    shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device,
+    requires_grad: bool,
+) -> torch.Tensor:  # fmt: skip
+    with HERE.mode:
+        return torch.empty_strided(
+            shape, stride, dtype=dtype, device=device, requires_grad=requires_grad
+        )
 
 
 def _with_data(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,13 +25,14 @@ from commsim.libraries.library import Library
 from commsim.libraries.lookup import library as find_library
 from commsim.topology.cluster import Cluster
 from commsim.torch_backend import cuda_shim, fake, private, streams
-from commsim.torch_backend.compute import Compute, Roofline, roofline
+from commsim.torch_backend.compute import Compute
 from commsim.torch_backend.errors import NoSimulationError, UnsupportedCallError
 from commsim.torch_backend.footprint import Footprints
 from commsim.torch_backend.group import SimulatedGroup
 from commsim.torch_backend.isolation import Isolated
 from commsim.torch_backend.pricing import Places, Prices
 from commsim.torch_backend.records import Group
+from commsim.torch_backend.roofline import Roofline, roofline
 from commsim.torch_backend.run import Run
 from commsim.torch_backend.store import SharedStore
 from commsim.torch_backend.where import raised_at
@@ -78,7 +79,7 @@ def run(
     world = _world(cluster, options)
     mains = {number: _main(path) for number in world.ranks}
     compute = Compute(
-        mode=options.compute, model=_model(cluster, options),
+        mode=options.compute, model=_model(cluster, options, world.size),
         keep_spans=options.keep_spans, fake=options.fake, cuda_shim=options.cuda_shim,
     )  # fmt: skip
     for rank in world.ranks.values():
@@ -110,8 +111,8 @@ def run(
     return Run(world=world, cluster=cluster, compute=options.compute)
 
 
-def _model(cluster: Cluster, options: Options) -> Roofline:
-    model = options.model or roofline(cluster)
+def _model(cluster: Cluster, options: Options, ranks: int) -> Roofline:
+    model = options.model or roofline(cluster, ranks)
     return model if options.launch is None else replace(model, launch=options.launch)
 
 

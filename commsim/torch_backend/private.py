@@ -26,9 +26,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 NAME = "commsim"  # of the backend
-# C++ holds on to the Python half of a Work; before, that half was gone once Python forgot it, and
-# waiting in C++ never ended. Known of 2.6 (no) and 2.13 (yes).
-KEEPS_HANDLES = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+MAJOR, MINOR = (int(part) for part in torch.__version__.split(".")[:2])
+NEW = (MAJOR, MINOR) >= (2, 13)  # 2.6 and 2.13 were looked at; what lies between is taken for old
+# C++ holds on to the Python half of a Work; in 2.6 that half was gone once Python forgot it, and
+# waiting in C++ never ended.
+KEEPS_HANDLES = NEW
 TABLES = (
     "default_pg", "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "group_count",
     "tags_to_pg", "pg_to_tag", "pg_coalesce_state", "comms", "pg_config_info",
@@ -55,6 +57,7 @@ WAITING_IN_CPP = ((Reducer, "_delay_all_reduce"), (Reducer, "_run_comm_hook"))
 BUCKETS = (dist, "_compute_bucket_assignment_by_size")
 BEFORE_BUCKETS = (ddp.DistributedDataParallel, "_ddp_init_helper")
 CONVERT = (torch.nn.Module, "_apply")
+MISSING = object()
 NON_MEMBER = c10d.GroupMember.NON_GROUP_MEMBER
 
 
@@ -142,18 +145,29 @@ def premul_factor(op: Any) -> Any:
     return op.__getstate__()[1]
 
 
+def pretending_nccl() -> list[tuple[Any, str, Any]]:
+    """What lets c10d believe in NCCL on a build without it: it asks, and looks at the class."""
+    answers: list[tuple[Any, str, Any]] = [
+        (module, "is_nccl_available", lambda: True) for module in (dist, c10d)
+    ]
+    if not hasattr(c10d, "ProcessGroupNCCL"):
+        answers.append((c10d, "ProcessGroupNCCL", type("ProcessGroupNCCL", (), {})))
+    return answers
+
+
 def needing_data() -> list[tuple[Any, str]]:
     """What keeps its own books in tensors: ranks of a mesh, votes of a pipeline's stages."""
     from torch.distributed.pipelining import PipelineStage  # takes a second to import
 
-    return [
+    found = [
         (device_mesh, "init_device_mesh"),
         (dist, "init_device_mesh"),
         (device_mesh.DeviceMesh, "__init__"),
         (device_mesh.DeviceMesh, "__getitem__"),
-        (PipelineStage, "_warmup_forward_vote"),
+        (PipelineStage, "_warmup_forward_vote"),  # not yet in 2.6, whose stages do not vote
         (PipelineStage, "_warmup_backward_result"),
     ]
+    return [(where, name) for where, name in found if hasattr(where, name)]
 
 
 def sharding() -> tuple[Any, str]:
@@ -166,7 +180,9 @@ def sharding() -> tuple[Any, str]:
 def bucket_limits(module: Any) -> list[int]:
     """Bytes of the first bucket that a DistributedDataParallel rebuilds, and of the others."""
     cap = module.bucket_bytes_cap
-    return [min(module._bucket_config.first_bucket_bytes_cap, cap), cap]
+    if "_bucket_config" in vars(module):
+        return [min(module._bucket_config.first_bucket_bytes_cap, cap), cap]
+    return [min(vars(dist)["_DEFAULT_FIRST_BUCKET_BYTES"], cap), cap]  # as it was in 2.6
 
 
 def resolve(group: Any) -> Any:
@@ -233,15 +249,18 @@ def one_process_per_thread(
 
 @contextlib.contextmanager
 def replaced(changes: list[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Set attributes, and set them back in the end."""
-    before = [(where, name, getattr(where, name)) for where, name, _ in changes]
+    """Set attributes, and set them back in the end; one that was not there goes again."""
+    before = [(where, name, getattr(where, name, MISSING)) for where, name, _ in changes]
     try:
         for where, name, value in changes:
             setattr(where, name, value)
         yield
     finally:
         for where, name, value in reversed(before):
-            setattr(where, name, value)
+            if value is MISSING:
+                delattr(where, name)
+            else:
+                setattr(where, name, value)
 
 
 def register(backend: Callable[[Any, Any], Any]) -> None:

@@ -32,6 +32,10 @@ import torch.distributed.pipelining
 import torch.distributed.tensor.parallel  # before the fork
 from torch.distributed import distributed_c10d as c10d
 
+if not hasattr(torch.cpu.Stream, "record_event"):  # torch 2.6: FSDP2 asks the CPU's stream for it
+    torch.cpu.Stream.record_event = lambda self, event=None: torch.cpu.Event()
+    torch.cpu.Stream.wait_event = lambda self, event: None
+
 RECORD: list[list[Any]] = []
 PLAIN = "--plain" in sys.argv
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,16 +11,28 @@ import pytest
 from commsim.collectives.collective import Collective
 from commsim.prediction import predict
 from commsim.topology.load import load_cluster
+from commsim.workload.compute import Device
+from commsim.workload.layout import Layout
+from commsim.workload.load import load_model
+from commsim.workload.operations import Core, Matmul, Work
+from commsim.workload.passes import seconds
+from commsim.workload.step import setting
+from commsim.workload.trust import shipped, tags_of
 
 pytest.importorskip("torch")
 
-from commsim.torch_backend.compute import MATMUL, MEMORY, Roofline, roofline
+from commsim.torch_backend import Options
+from commsim.torch_backend import run as launch
+from commsim.torch_backend.roofline import Roofline, roofline
 
-LAUNCH = 1e-6
-# 1 GFLOP/s, 1 GB/s
-SLOW = Roofline(flops={"float32": 1e9}, bandwidth=1e9, launch=LAUNCH, shortest=2e-6)
+LAUNCH, GAP = 1e-6, 2e-6
+# 1 GFLOP/s, 1 GB/s, nothing lost but the gap
+PLAIN = dict.fromkeys(("matmul", "matmul8", "flash", "stream", "grouped", "unaligned"), 1.0)
+PLAIN |= dict.fromkeys(("narrow_head", "ramp", "wave"), 0.0) | {"gap": GAP}
+DEVICE = Device(name="slow", generation="hopper", ceiling=1e9, ceiling8=2e9, memory=1e9, sms=1)
+SLOW = Roofline(device=DEVICE, values=PLAIN, rates={}, launch=LAUNCH)
 # 64 x 64 x 64 x 2 = 524,288 flops; 3 x 16 KiB = 49,152 bytes take less
-MATMUL_64 = 524_288e-9
+MATMUL_64 = 524_288e-9 + GAP
 START = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -42,9 +55,14 @@ def all_reduce(nbytes: int, n: int = 2) -> float:
         # 2 matmuls, one launched while the other runs
         ("(x @ x) @ x", LAUNCH + 2 * MATMUL_64),
         # read 16 KiB twice, write once: 49,152 bytes
-        ("x + x", LAUNCH + 49_152e-9),
-        # 12 bytes take the shortest time there is; the second ends 2 us after it
-        ("torch.add(torch.empty(1), torch.empty(1)).add_(1)", LAUNCH + 2 * 2e-6),
+        ("x + x", LAUNCH + 49_152e-9 + GAP),
+        # 12 bytes, then 8: launched while the first one runs
+        ("torch.add(torch.empty(1), torch.empty(1)).add_(1)", LAUNCH + 20e-9 + 2 * GAP),
+        # 3 x 64 x 64 pixels by 8 filters of 4 x 3 x 3: 62 x 62 of each image come out
+        (
+            "torch.conv2d(torch.empty(3, 4, 64, 64), torch.empty(8, 4, 3, 3))",
+            LAUNCH + 2 * 3 * 62 * 62 * 8 * 36e-9 + GAP,
+        ),
         ("x.view(-1).t().detach().unsqueeze(0)", 0.0),
         # the host waits for the matmul (to a number: 4 bytes), launches one more
         ("y = (x @ x)[0, 0].item(); x @ x", 2 * (LAUNCH + MATMUL_64)),
@@ -64,7 +82,7 @@ q = torch.empty(1, 8, 128, 16, requires_grad=True)
 torch.nn.functional.scaled_dot_product_attention(q, q, q)
 """
     run, _ = simulate(START + body, 1, model=SLOW)
-    assert run.duration == pytest.approx(LAUNCH + 2 * 2 * 8 * 128 * 128 * 16 * 1e-9, rel=1e-9)
+    assert run.duration == pytest.approx(LAUNCH + 2 * 2 * 8 * 128 * 128 * 16 * 1e-9 + GAP)
 
 
 def test_an_overlapped_all_reduce_costs_what_is_left_of_it(simulate: Callable) -> None:
@@ -146,13 +164,62 @@ def test_measured_time_is_this_machines(simulate: Callable) -> None:
 
 
 def test_the_roofline_of_a_cluster_is_its_gpus() -> None:
-    h100 = roofline(load_cluster("dgx-h100"))
+    h100 = roofline(load_cluster("dgx-h100"), 1)
     # NVIDIA's data sheet, and the best matrix product published for the part
-    assert h100.flops["bfloat16"] == pytest.approx(794.5e12)
-    assert h100.flops["float32"] == pytest.approx(66.9e12 * 794.5 / 989.4)
-    assert h100.bandwidth == pytest.approx(3350e9 * MEMORY)
-    v100 = roofline(load_cluster("dgx-1v"))
-    assert v100.flops["float16"] == pytest.approx(125e12 * MATMUL)
+    assert h100.device.ceiling == pytest.approx(794.5e12)
+    assert h100.device.memory == pytest.approx(3350e9)
+    assert h100.rates["float32"] == pytest.approx(66.9 / 989.4)
+    # 16 GB read: the whole of it, but for what the constants leave
+    assert h100.moving(16 << 30) > (16 << 30) / 3350e9
+
+
+@pytest.mark.parametrize("cluster", ["dgx-h100", "dgx-a100"])
+def test_a_matrix_product_costs_what_it_does_in_a_training_step(
+    cluster: str, simulate: Callable, tmp_path: Path
+) -> None:
+    """The product of 4,096 tokens with the first weight of a feed-forward layer."""
+    layout = Layout(dp=8, global_batch=8, seq_len=4096, framework="ddp")
+    where = load_cluster(cluster)
+    values = shipped().values(tags_of(where, layout))
+    given = setting(load_model("llama3-8b"), where, layout, values)
+    product = Matmul(m=4096, n=14336, k=4096)
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import torch\n"
+        "torch.empty(4096, 4096, dtype=torch.bfloat16) @ torch.empty(4096, 14336, "
+        "dtype=torch.bfloat16)"
+    )
+    run = launch(path, cluster=where, options=Options(fake=True, launch=0.0))
+    assert run.failure is None, run.failure
+    spent = seconds(Work(matmuls=(product,), launches=1), given, backward=False)
+    # the host launches beside: in a step that shows only where the kernel is short
+    assert run.duration == pytest.approx(spent.total, rel=1e-12)
+
+
+def test_attention_costs_what_it_does_in_a_training_step(simulate: Callable) -> None:
+    where = load_cluster("dgx-h100")
+    layout = Layout(dp=8, global_batch=8, seq_len=2048, framework="ddp")
+    values = shipped().values(tags_of(where, layout))
+    given = setting(load_model("llama3-8b"), where, layout, values)
+    core = Core(batch=1, heads=32, queries=2048, keys=2048, width=128, value=128, seen=0.5)
+    body = """
+import torch
+q, k, v = (torch.empty(1, 32, 2048, 128, dtype=torch.bfloat16) for _ in range(3))
+torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+"""
+    run, _ = simulate(body, 8, fake=True, launch=0.0)
+    assert run.failure is None, run.failure
+    spent = seconds(Work(cores=(core,), launches=1), given, backward=False)
+    assert run.duration == pytest.approx(spent.total, rel=1e-12)
+
+
+def test_what_a_launch_costs_can_be_set(simulate: Callable) -> None:
+    body = START + "for _ in range(10): torch.add(torch.empty(1), torch.empty(1))"
+    fast, _ = simulate(body, 1, model=SLOW)
+    slow, _ = simulate(body, 1, model=SLOW, launch=10e-6)
+    # bound by kernels of 2 us, or by launches
+    assert fast.duration == pytest.approx(LAUNCH + 10 * (GAP + 12e-9))
+    assert slow.duration == pytest.approx(10 * 10e-6 + GAP + 12e-9)
 
 
 def test_an_unknown_model_names_the_known_ones(simulate: Any) -> None:

@@ -12,8 +12,16 @@ from .conftest import EXAMPLES, on_gloo
 
 pytest.importorskip("torch")
 
+from commsim.torch_backend import private
+
 N = 8
-TRAINING = ("ddp", "fsdp2", "tensor_parallel", "pipeline")
+# torch 2.6 itself cannot on CPUs: FSDP2 stops in the backward pass, pipelines at views
+NEW_ONLY = ("fsdp2", "pipeline")
+TRAINING = tuple(
+    name
+    for name in ("ddp", "fsdp2", "tensor_parallel", "pipeline")
+    if private.NEW or name not in NEW_ONLY
+)
 MESSAGES = ("ring_all_reduce", "send_recv")
 
 
@@ -74,6 +82,7 @@ def test_a_step_is_longer_on_two_machines_and_over_a_slower_network(simulate: Ca
     assert [o.call.nbytes for o in one.operations] == [o.call.nbytes for o in two.operations]
 
 
+@pytest.mark.skipif(not private.NEW, reason="torch 2.6 has no FSDP2 on CPUs")
 @pytest.mark.filterwarnings("ignore")
 def test_what_frameworks_are_built_of_gives_the_values_of_gloo(
     tmp_path: Path, simulate: Callable

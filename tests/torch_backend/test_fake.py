@@ -103,6 +103,25 @@ dist.recv(torch.ones(1 << 20), src=3)
     assert any("carry no data" in note for note in run.notes)
 
 
+def test_tensors_without_data_are_sent_in_objects(simulate: Callable) -> None:
+    run, printed = simulate(
+        """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+found = [None, None]
+dist.all_gather_object(found, {"logits": torch.ones(2, 3 + rank).t(), "step": rank})
+shapes = [(tuple(f["logits"].shape), f["logits"].stride(), f["step"]) for f in found]
+total = found[1]["logits"] + torch.ones(4, 2)
+print(shapes, tuple(total.shape)) if rank == 0 else None
+""",
+        2,
+        fake=True,
+    )
+    assert run.failure is None, run.failure.traceback
+    assert printed == "[((3, 2), (1, 3), 0), ((4, 2), (1, 4), 1)] (4, 2)\n"
+
+
 def test_wrong_ranks_are_refused(simulate: Callable) -> None:
     from commsim.errors import SpecError
 

@@ -3,6 +3,7 @@
 The same on real Gloo and on a simulated cluster; one line of JSON per rank.
 """
 
+import contextlib
 import json
 from datetime import timedelta
 
@@ -28,6 +29,16 @@ def mine(*shape, dtype=torch.float32):
 
 def keep(name, *tensors):
     found[name] = [t.tolist() for t in tensors]
+
+
+@contextlib.contextmanager
+def where_gloo_can():
+    """Some functions came to Gloo after torch 2.6."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "does not support" not in str(error):
+            raise
 
 
 # all_reduce, reduce, in every type and with every operator that Gloo has
@@ -66,8 +77,9 @@ out = torch.zeros(n * 3)
 dist.all_gather_into_tensor(out, mine(3))
 keep("all_gather_into_tensor flat", out)
 out = torch.zeros(2)
-dist.reduce_scatter(out, [mine(2) + i for i in range(n)])
-keep("reduce_scatter", out)
+with where_gloo_can():
+    dist.reduce_scatter(out, [mine(2) + i for i in range(n)])
+    keep("reduce_scatter", out)
 out = torch.zeros(2, 3)
 dist.reduce_scatter_tensor(out, mine(2 * n, 3))
 keep("reduce_scatter_tensor", out)
@@ -92,8 +104,9 @@ out = torch.zeros(sum(expects), 2)
 dist.all_to_all_single(out, mine(sum(sends), 2), expects, sends)
 keep("all_to_all_single uneven", out)
 out = [torch.zeros(2) for _ in range(n)]
-dist.all_to_all(out, list(mine(n, 2).unbind()))
-keep("all_to_all", *out)
+with where_gloo_can():
+    dist.all_to_all(out, list(mine(n, 2).unbind()))
+    keep("all_to_all", *out)
 
 # messages
 x = torch.zeros(3)
