@@ -29,6 +29,12 @@ RETRIES = 3
 MANY = 200
 """Tasks from which on "auto" starts processes: that takes them some seconds."""
 
+DEATHS = {
+    "BrokenProcessPool", "TerminatedWorkerError", "KilledWorker", "RayActorError",
+    "WorkerCrashedError", "NodeDiedError",
+}  # fmt: skip
+"""What joblib's processes, Dask and Ray raise where a worker ended."""
+
 SLICE = 32
 """Tasks given to Ray at a time."""
 
@@ -116,15 +122,29 @@ class Engine:
                 stack.enter_context(joblib.parallel_config(backend="loky"))
             elif kind == "dask":
                 distributed = _module("distributed", self.where)
-                stack.enter_context(distributed.Client(f"tcp://{address}", set_as_default=False))
+                with self._reaching():
+                    client = distributed.Client(f"tcp://{address}", set_as_default=False)
+                stack.enter_context(client)
                 stack.enter_context(
                     joblib.parallel_config(backend="dask", scheduler_host=f"tcp://{address}")
                 )
             else:
-                _module("ray", self.where).init(address=self.where, ignore_reinit_error=True)
+                with self._reaching():
+                    _module("ray", self.where).init(address=self.where, ignore_reinit_error=True)
                 _module("ray.util.joblib", self.where).register_ray()
                 stack.enter_context(joblib.parallel_config(backend="ray"))
             yield
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Raises PlanError where nobody answers at the address."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise PlanError(
+                f"plan: engine {self.where}: nobody answers there ({error}); start it first, or "
+                "use engine local"
+            ) from None
 
 
 def _numbered(function: Function, question: Question, task: Any, i: int) -> tuple[int, Any]:
@@ -144,7 +164,7 @@ def _module(name: str, where: str) -> Any:
 def _died(error: Exception) -> bool:
     """Did a worker end, rather than its task fail?"""
     names = {cls.__name__ for cls in type(error).__mro__}
-    return bool(names & {"BrokenProcessPool", "TerminatedWorkerError", "KilledWorker"})
+    return bool(names & DEATHS)
 
 
 def cores() -> int:
