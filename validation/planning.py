@@ -24,9 +24,11 @@ from commsim.errors import CommsimError
 from commsim.planning.reasons import differences
 from commsim.workload.memory import memory
 
-# What the software of a source could not do yet: its layouts are also compared with the best that
-# it could have said. Megatron-LM of SC'21 replicates
-# optimizer states, always recomputes and knows no sequence parallelism.
+# What the software of a source could not do yet, or what its run kept to: its layouts are also
+# compared with the best within that. Megatron-LM of SC'21 replicates optimizer states, always
+# recomputes and knows neither sequence parallelism nor context parallelism; Llama 3's runs of 8,192
+# tokens shard optimizer states and gradients, use no context parallelism and recompute nothing
+# (arXiv:2407.21783, section 3.3.2); torchtitan's shard parameters.
 HELD: dict[str, dict[str, tuple[Any, ...]]] = {
     "SC21": {
         "zero_stage": (0,), "recompute": ("full",), "overlap_grad_reduce": (False,), "cp": (1,),
@@ -34,6 +36,23 @@ HELD: dict[str, dict[str, tuple[Any, ...]]] = {
         "sequence_parallel": (False,),
     },
     "MLM": {"tp_comm_overlap": (False,), "cp": (1,), "recompute": ("none", "selective", "full")},
+    "L3": {
+        "zero_stage": (2,), "cp": (1,), "recompute": ("none",), "tp_comm_overlap": (False,),
+    },
+    "TT": {"zero_stage": (3,), "hsdp": (None,)},
+}  # fmt: skip
+# Llama 3 405B, table 4 of arXiv:2407.21783: tp 8, cp 1, pp 16 on 8,192 and 16,384 H100; how many
+# chunks a stage had is not said: 126 layers, embedding and head are 8 a stage, here 4 and 8 chunks.
+LLAMA_3 = {
+    f"L3-{gpus}-v{chunks}": {
+        "source": "L3", "model": "llama3-405b", "cluster": ("dgx-h100", gpus // 8),
+        "layout": {
+            "tp": 8, "pp": 16, "dp": gpus // 128, "global_batch": 2048, "seq_len": 8192,
+            "interleave": chunks, "zero_stage": 2,
+        },
+    }
+    for gpus in (8192, 16384)
+    for chunks in (4, 8)
 }  # fmt: skip
 NEAR, PLACES = 0.05, 3
 GOAL = 0.85
@@ -117,6 +136,13 @@ def groups(cases: dict[str, dict[str, Any]], whole: bool = False) -> Iterator[Gr
             yield found
 
 
+def cluster_of(told: Any) -> commsim.Cluster:
+    """A cluster's dict, or a preset and its number of machines."""
+    if isinstance(told, tuple):
+        return commsim.load_cluster(told[0], nodes=told[1])
+    return commsim.load_cluster(told)
+
+
 def report_groups(title: str, found: Sequence[Group]) -> None:
     """A line each, then the shares."""
     print(f"{title:<70}{'n':>4}{'place':>7}{'behind':>9}{'spread':>8}")
@@ -151,19 +177,20 @@ def report_published(cases: dict[str, dict[str, Any]], sources: Sequence[str], m
     head = f"{'published':<14}{'model':<26}{'GPUs':>6}{'its step':>11}{'the best':>11}{'ratio':>7}"
     print(f"\n{head}")
     taken: dict[str, int] = defaultdict(int)
-    for id, case in cases.items():
+    for id, case in (LLAMA_3 | cases).items():
         source = case["source"]
         if source not in sources or taken[source] >= most:
             continue
         taken[source] += 1
         model = commsim.load_model(case["model"])
-        cluster = commsim.load_cluster(case["cluster"])
+        cluster = cluster_of(case["cluster"])
         layout = commsim.Layout(**case["layout"])
         its = commsim.predict_step(model, cluster, layout)
         print(
             f"{id:<14}{(model.name or str(model.hidden))[:24]:<26}{cluster.n_ranks:>6}"
             f"{its.duration:>10.2f}s"
-            + ("" if memory(model, cluster, layout).fits else "  (predicted not to fit)")
+            + ("" if memory(model, cluster, layout).fits else "  (predicted not to fit)"),
+            flush=True,
         )
         for what, only in (("of all", {}), ("it could say", HELD.get(source))):
             if only is None or layout.zero_stage not in only.get("zero_stage", range(4)):
@@ -179,7 +206,8 @@ def report_published(cases: dict[str, dict[str, Any]], sources: Sequence[str], m
             other = ", ".join(differences(best, replace(best, layout=layout, step=its)))
             print(
                 f"  best {what:<14}{'':<30}{best.duration:>20.2f}s"
-                f"{its.duration / best.duration:>7.2f}  {other or 'the same layout'}"
+                f"{its.duration / best.duration:>7.2f}  {other or 'the same layout'}",
+                flush=True,
             )
 
 
