@@ -1,8 +1,8 @@
 """How fast the page of `commsim explore` answers in a browser: `python benchmarks/explore.py`.
 
 First view: from opening the address to the drawn answer. Update: from a changed field to the drawn
-answer, the first time that a value is asked for (new) and again (known). Needs Playwright and a
-Chromium (`apt-get install chromium`).
+answer, the first time that a value is asked for: at once (new) or after the rest that a reader
+takes (rested); and again (known). Needs Playwright and a Chromium (`apt-get install chromium`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-FIRST_LIMIT, UPDATE_LIMIT = 2.0, 0.3  # s
+FIRST_LIMIT, UPDATE_LIMIT, REST = 2.0, 0.3, 6.0  # s
 # tab, field, two values: the page starts at neither
 CASES = (
     ("collective", "op", ("all_gather", "all_to_all")),
@@ -74,9 +74,11 @@ def updates(browser: Any, address: str) -> None:
         page = browser.new_page()
         page.goto(f"{address}?tab={tab}")
         new = change(page, name, one)
-        change(page, name, other)
+        page.wait_for_timeout(1e3 * REST)
+        rested = change(page, name, other)
         known = [change(page, name, value) for value in (one, other) * 2]
         row(f"{tab}: {name}, new", new, UPDATE_LIMIT)
+        row(f"{tab}: {name}, rested", rested, UPDATE_LIMIT)
         row(f"{tab}: {name}, known", statistics.median(known), UPDATE_LIMIT)
         page.close()
 

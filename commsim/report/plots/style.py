@@ -64,7 +64,7 @@ def sizes_axis(sizes: Iterable[int], title: str = "size") -> alt.X:
     apart = max(1, math.ceil((high - low) / 8))
     return alt.X("size:Q").scale(type="log", base=2, domain=[2**low, 2 ** max(high, low + 1)]).axis(
         title=title, values=[2**k for k in range(low, high + 1, apart)], labelExpr=SIZE_LABEL,
-        labelAngle=-35, grid=True,
+        labelAngle=-35, labelOverlap=False, grid=True,
     )  # fmt: skip
 
 
