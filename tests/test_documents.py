@@ -1,6 +1,6 @@
 """What README and the pages of docs/ show is run as it stands there.
 
-A page that shows what is no longer so: `python -m docs.tools.fill PAGE` puts in what is printed now.
+A page that shows what is no longer so: `make fill` puts in what is printed now.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import pytest
 
 import commsim
 from commsim.cli.main import run
-from docs.tools.pages import agree, pages, session
+from docs.tools.fill import refreshed
+from docs.tools.pages import Printed, agree, pages, session
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -101,6 +102,38 @@ def test_agreement() -> None:
     assert not agree("a\nb 2\nc\nd\n", printed)
     assert agree("a\nb 2\nc\nd\n", printed, varies=True)
     assert not agree("a\ne 2\nc\nd\n", printed, varies=True)
+
+
+def test_what_is_shown_is_filled_in_again() -> None:
+    """As many lines before, between and behind `...` as there were, where they are most alike."""
+    shown = "took 1 s\n...\nrow 2 ms\n...\nend\n"
+    printed = "took 3 s\nhead\nrow 5 ms\nother 7 ms\nlast\nend\n"
+    each = Printed(shown=shown, printed=printed, begin=0, end=len(shown), varies=False)
+    assert not each.agrees
+    assert refreshed(each) == "took 3 s\n...\nrow 5 ms\n...\nend\n"
+    empty = Printed(shown="", printed=printed, begin=0, end=0, varies=False)
+    assert refreshed(empty) == printed
+
+
+def test_a_page_is_a_session(tmp_path: Path) -> None:
+    """Files are written, python keeps its names, commands say how they end, and print there."""
+    page = (
+        '```toml title="a.toml"\nname = "a"\nextends = "dgx-h100"\n```\n\n'
+        "```python\nx = 1\n```\n\n```python\nprint(x + 1)\n```\n\n```text\n2\n```\n\n"
+        "```console\n# exit 2\n$ commsim topo \\\n  b.toml\nwrong\n$ cat a.toml\n"
+        'name = "a"\nextends = "dgx-h100"\n```\n\n```text\nnot run\n```\n'
+    )
+    with session(tmp_path) as here:
+        found = list(here.play(page))
+    assert [each.agrees for each in found] == [True, False, True]
+    assert found[1].shown == "wrong\n"
+    assert found[1].printed.startswith("commsim: b.toml: no such file")
+    assert page[found[1].begin : found[1].end] == "wrong\n"
+    with (
+        session(tmp_path / "again") as here,
+        pytest.raises(AssertionError, match="expected exit 0"),
+    ):
+        list(here.play("```sh\ncommsim topo b.toml\n```\n"))
 
 
 def test_the_first_commands_are_make_demo_and_make_test() -> None:
@@ -239,3 +272,27 @@ def test_architecture_names_what_is_there() -> None:
             continue
         name = path.name if path.is_file() else f"{path.name}/"
         assert name in text, name
+
+
+def test_figures_in_the_text_are_those_of_the_report() -> None:
+    """What pages say in passing about accuracy stands in the sections of validation/REPORT.md."""
+    docs, sections = ROOT / "docs", ROOT / "validation" / "sections"
+    collectives, steps, diagnosis = (
+        (sections / f"{name}.md").read_text(encoding="utf-8")
+        for name in ("collectives", "training", "diagnosis")
+    )
+    comparison = (docs / "comparison.md").read_text(encoding="utf-8")
+    headline = re.search(r"Headline: fitted [\d.]+ %, left out ([\d.]+) %", collectives)
+    assert headline is not None
+    assert f"has not seen is {headline[1]} %" in comparison
+    for word in ("fitted", "left out"):
+        error = re.search(rf"^\| {word} \| ([\d.]+) % \|", steps, re.MULTILINE)
+        assert error is not None
+        assert re.search(rf"commsim, .*{word} \| {error[1]} %", comparison), word
+    first = re.search(r"among the first 3: (\d+) of (\d+)", diagnosis)
+    sick = re.search(r"healthy logs called sick: (\d+) of (\d+)", diagnosis)
+    assert first is not None
+    assert sick is not None
+    said = (docs / "tutorials" / "calibrating.md").read_text(encoding="utf-8")
+    assert f"Of {first[2]} published degraded logs {first[1]} have" in said
+    assert f"{sick[1]} of {sick[2]} healthy ones" in said

@@ -164,6 +164,7 @@ class Session:
 @contextlib.contextmanager
 def session(folder: Path) -> Iterator[Session]:
     """A session in a folder that has the repository's examples in it."""
+    folder.mkdir(exist_ok=True)
     (folder / "examples").symlink_to(ROOT / "examples")
     here = Session(folder)
     with contextlib.chdir(folder):
