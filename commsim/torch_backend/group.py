@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from commsim.torch_backend import movers, private
+from commsim.torch_backend import asked, movers, private
+from commsim.torch_backend.asked import Asked
 from commsim.torch_backend.movers import Buffers, Tensor
-from commsim.torch_backend.records import Call, Group, Mover, Post
+from commsim.torch_backend.records import Call, Group, Post
 from commsim.torch_backend.tensors import (
     check,
     counts_of,
@@ -24,10 +25,8 @@ from commsim.torch_backend.tensors import (
     listed,
     nbytes_of,
     nested,
-    pieces,
     reduce_op_of,
     root_of,
-    size_of,
     split_for,
 )
 from commsim.torch_backend.where import where
@@ -119,113 +118,58 @@ class SimulatedGroup(private.ProcessGroup):
     # Collectives.
 
     def allreduce(self, tensors: Any, opts: Any = None) -> SimulatedWork:
-        tensors = listed(tensors)
-        op = reduce_op_of(opts)
-        buffers = tuple(Buffers(inputs=(t,), op=op) for t in tensors)
-        return self._collective(
-            "all_reduce", "all_reduce", buffers, movers.all_reduce, tensors,
-            nbytes=nbytes_of(tensors), counts=counts_of(tensors), reduce_op=op,
-        )  # fmt: skip
+        return self._collective(asked.all_reduce(listed(tensors), reduce_op_of(opts)))
 
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Any, opts: Any = None, *more: Any) -> SimulatedWork:
-        tensors = listed(tensors)
-        return self._collective(
-            "broadcast", "broadcast", tuple(Buffers(inputs=(t,)) for t in tensors),
-            movers.broadcast, tensors, nbytes=nbytes_of(tensors), counts=counts_of(tensors),
-            root=root_of(opts),
-        )  # fmt: skip
+        return self._collective(asked.broadcast(listed(tensors), root_of(opts)))
 
     def reduce(self, tensors: Any, opts: Any = None) -> SimulatedWork:
-        tensors = listed(tensors)
-        op = reduce_op_of(opts)
-        buffers = tuple(Buffers(inputs=(t,), op=op) for t in tensors)
-        return self._collective(
-            "reduce", "reduce", buffers, movers.reduce, tensors, nbytes=nbytes_of(tensors),
-            counts=counts_of(tensors), reduce_op=op, root=root_of(opts),
-        )  # fmt: skip
+        return self._collective(asked.reduce(listed(tensors), reduce_op_of(opts), root_of(opts)))
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        outputs, inputs = nested(outputs), listed(inputs)
-        return self._all_gather("all_gather", outputs, inputs)
+        return self._collective(
+            asked.all_gather("all_gather", nested(outputs), listed(inputs), self.rank())
+        )
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
         # outputs[rank][tensor], unlike allgather's outputs[tensor][rank]
-        return self._all_gather("all_gather_coalesced", list(zip(*outputs, strict=True)), inputs)
+        by_tensor = list(zip(*outputs, strict=True))
+        return self._collective(
+            asked.all_gather("all_gather_coalesced", by_tensor, inputs, self.rank())
+        )
 
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> SimulatedWork:
-        return self._gather_singles("all_gather_into_tensor", [output], [input])
+        return self._collective(
+            asked.all_gather_single("all_gather_into_tensor", [output], [input], self.size())
+        )
 
     def all_gather_single_coalesced(
         self, outputs: Any, inputs: Any, opts: Any = None
     ) -> SimulatedWork:
-        return self._gather_singles("all_gather_into_tensor_coalesced", outputs, inputs)
+        function = "all_gather_into_tensor_coalesced"
+        return self._collective(asked.all_gather_single(function, outputs, inputs, self.size()))
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def _gather_singles(
-        self, function: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
-    ) -> SimulatedWork:
-        n = self.size()
-        for output, value in zip(outputs, inputs, strict=True):
-            if output.numel() != n * value.numel():
-                raise ValueError(
-                    f"output tensor size must be equal to world_size times input tensor size: "
-                    f"{output.numel()} != {n} * {value.numel()}"
-                )
-        buffers = tuple(
-            Buffers(inputs=(value,), outputs=tuple(pieces(output, n)))
-            for value, output in zip(inputs, outputs, strict=True)
-        )
-        return self._collective(
-            function, "all_gather", buffers, movers.all_gather, outputs, reads=inputs,
-            nbytes=nbytes_of(outputs), counts=counts_of(inputs),
-        )  # fmt: skip
-
-    def _all_gather(self, function: str, outputs: Lists, inputs: Sequence[Tensor]) -> SimulatedWork:
-        buffers = tuple(
-            Buffers(inputs=(value,), outputs=tuple(out))
-            for value, out in zip(inputs, outputs, strict=True)
-        )
-        sizes = [tuple(t.numel() for t in out) for out in outputs]
-        even = all(len(set(each)) == 1 for each in sizes)
-        counts = counts_of(inputs) if even else tuple(n for each in sizes for n in each)
-        if not even:
-            place = self.rank()
-            for value, each in zip(inputs, sizes, strict=True):
-                if each[place] != value.numel():
-                    raise ValueError(
-                        f"{function}: the output for this rank has {each[place]} elements, its "
-                        f"input {value.numel()}"
-                    )
-        flat = [t for out in outputs for t in out]
-        return self._collective(
-            function, "all_gather", buffers, movers.all_gather,
-            flat, reads=inputs, nbytes=nbytes_of(flat), counts=counts,
-        )  # fmt: skip
-
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        inputs = listed(inputs)
         outputs = nested(outputs)[0] if outputs else []
         return self._collective(
-            "gather", "gather", (Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
-            movers.gather, outputs, reads=inputs, nbytes=nbytes_of(inputs) * self.size(),
-            counts=counts_of(inputs), root=root_of(opts),
+            asked.gather(outputs, listed(inputs), root_of(opts), self.size())
         )  # fmt: skip
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        outputs = listed(outputs)
         inputs = nested(inputs)[0] if inputs else []
         return self._collective(
-            "scatter", "scatter", (Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
-            movers.scatter, outputs, reads=inputs, nbytes=nbytes_of(outputs) * self.size(),
-            counts=counts_of(outputs), root=root_of(opts),
+            asked.scatter(listed(outputs), inputs, root_of(opts), self.size())
         )  # fmt: skip
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        return self._reduce_scatter("reduce_scatter", listed(outputs), nested(inputs), opts)
+        return self._collective(
+            asked.reduce_scatter(listed(outputs), nested(inputs), reduce_op_of(opts))
+        )
 
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> SimulatedWork:
         return self._scatter_singles("reduce_scatter_tensor", [output], [input], opts)
@@ -235,78 +179,50 @@ class SimulatedGroup(private.ProcessGroup):
     ) -> SimulatedWork:
         return self._scatter_singles("reduce_scatter_tensor_coalesced", outputs, inputs, opts)
 
+    def _scatter_singles(
+        self, function: str, outputs: Any, inputs: Any, opts: Any
+    ) -> SimulatedWork:
+        op = reduce_op_of(opts)
+        return self._collective(
+            asked.reduce_scatter_single(function, outputs, inputs, op, self.size())
+        )
+
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _scatter_singles(
-        self, function: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any
-    ) -> SimulatedWork:
-        n = self.size()
-        for output, value in zip(outputs, inputs, strict=True):
-            if value.numel() != n * output.numel():
-                raise ValueError(
-                    f"input tensor must be the same size as output size times world size: "
-                    f"{value.numel()} != {n} * {output.numel()}"
-                )
-        op = reduce_op_of(opts)
-        buffers = tuple(
-            Buffers(inputs=tuple(pieces(value, n)), outputs=(output,), op=op)
-            for output, value in zip(outputs, inputs, strict=True)
-        )
-        return self._collective(
-            function, "reduce_scatter", buffers, movers.reduce_scatter, outputs, reads=inputs,
-            nbytes=nbytes_of(inputs), counts=counts_of(outputs), reduce_op=op,
-        )  # fmt: skip
-
-    def _reduce_scatter(
-        self, function: str, outputs: Sequence[Tensor], inputs: Lists, opts: Any
-    ) -> SimulatedWork:
-        op = reduce_op_of(opts)
-        flat = [t for each in inputs for t in each]
-        buffers = tuple(
-            Buffers(inputs=tuple(each), outputs=(output,), op=op)
-            for output, each in zip(outputs, inputs, strict=True)
-        )
-        sizes = [tuple(t.numel() for t in each) for each in inputs]
-        even = all(len(set(each)) == 1 for each in sizes)
-        return self._collective(
-            function, "reduce_scatter", buffers, movers.reduce_scatter, outputs, reads=flat,
-            nbytes=nbytes_of(flat), reduce_op=op,
-            counts=counts_of(outputs) if even else tuple(n for each in sizes for n in each),
-        )  # fmt: skip
-
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        return self._all_to_all("all_to_all", list(outputs), list(inputs))
+        return self._collective(asked.all_to_all("all_to_all", list(outputs), list(inputs)))
 
     def all_to_all_single(
         self, output: Any, input: Any, output_splits: Any, input_splits: Any, opts: Any = None
     ) -> SimulatedWork:
         n = self.size()
-        return self._all_to_all(
-            "all_to_all_single",
-            split_for(output, output_splits, n),
-            split_for(input, input_splits, n),
-        )
+        outputs, inputs = split_for(output, output_splits, n), split_for(input, input_splits, n)
+        return self._collective(asked.all_to_all("all_to_all_single", outputs, inputs))
 
     alltoall_base = all_to_all_single
 
-    def _all_to_all(
-        self, function: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
-    ) -> SimulatedWork:
-        return self._collective(
-            function, "all_to_all", (Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
-            movers.all_to_all, outputs, reads=inputs, nbytes=nbytes_of(inputs), counts=(),
-            splits=tuple(map(size_of, inputs)), expects=tuple(map(size_of, outputs)),
-        )  # fmt: skip
-
     def barrier(self, opts: Any = None, *more: Any) -> SimulatedWork:
-        return self._collective("barrier", "barrier", (), movers.barrier, (), nbytes=0, counts=())
+        return self._collective(asked.barrier("barrier"))
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier; ranks that never come are named at once, not after the time-out."""
-        self._collective(
-            "monitored_barrier", "barrier", (), movers.barrier, (), nbytes=0, counts=()
-        ).wait()
+        self._collective(asked.barrier("monitored_barrier")).wait()
+
+    def _collective(self, what: Asked) -> SimulatedWork:
+        """Post it, and give a handle of it."""
+        check(what.function, (*what.writes, *what.reads))
+        ranks = self.simulated.ranks
+        call = Call(
+            rank=self._rank.number, function=what.function, operation=what.operation,
+            group=self.simulated, nbytes=what.nbytes, dtype=dtype_of(what.reads or what.writes),
+            counts=what.counts, root=None if what.root is None else ranks[what.root],
+            reduce_op=None if what.reduce_op is None else movers.op_name(what.reduce_op),
+            splits=what.splits, expects=what.expects, where=where(),
+        )  # fmt: skip
+        post = self._world.post_collective(call, what.buffers, what.move)
+        self._keep_in_flight(post, what.writes, what.reads)
+        return self._handle(post, list(what.writes))
 
     # Messages.
 
@@ -339,34 +255,6 @@ class SimulatedGroup(private.ProcessGroup):
         post = self._world.post_message(call, buffers, movers.message, movers.set_aside)
         self._keep_in_flight(post, () if sends else tensors, tensors if sends else ())
         return self._handle(post, tensors)
-
-    def _collective(
-        self,
-        function: str,
-        operation: str,
-        buffers: tuple[Buffers, ...],
-        move: Mover,
-        writes: Sequence[Tensor],
-        *,
-        nbytes: int,
-        counts: tuple[int, ...],
-        reads: Sequence[Tensor] = (),
-        root: int | None = None,
-        reduce_op: Any = None,
-        splits: tuple[int, ...] | None = None,
-        expects: tuple[int, ...] | None = None,
-    ) -> SimulatedWork:
-        check(function, (*writes, *reads))
-        call = Call(
-            rank=self._rank.number, function=function, operation=operation, group=self.simulated,
-            nbytes=nbytes, dtype=dtype_of(reads or writes), counts=counts,
-            root=None if root is None else self.simulated.ranks[root],
-            reduce_op=None if reduce_op is None else movers.op_name(reduce_op),
-            splits=splits, expects=expects, where=where(),
-        )  # fmt: skip
-        post = self._world.post_collective(call, buffers, move)
-        self._keep_in_flight(post, writes, reads)
-        return self._handle(post, list(writes))
 
     def _keep_in_flight(
         self, post: Post, writes: Sequence[Tensor], reads: Sequence[Tensor]

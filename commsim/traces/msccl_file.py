@@ -10,7 +10,7 @@ from pathlib import Path
 from commsim.collectives.chunks import WHOLE, cut
 from commsim.collectives.collective import ROOTED, Collective
 from commsim.errors import SpecError
-from commsim.traces.elements import Element, parse
+from commsim.topology.elements import Element, parse
 from commsim.traces.msccl_buffers import INPUT, OPERATIONS, OUTPUT, SCRATCH, Buffers
 
 SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-import xml.parsers.expat
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from commsim.errors import SpecError
+from commsim.topology.elements import Element, parse
 from commsim.topology.node import Cpu, Gpu, Nic, NodeLink, NodeTopology, NvSwitch, PcieSwitch
 from commsim.units import BytesPerSecond
 
@@ -39,19 +39,9 @@ _DEVICES = {
     "0x2335": ("H200-SXM-141GB", 90),
     "0x2901": ("B200-SXM-180GB", 100),
 }
+_OTHERS = {"graphs": "a graph file, from NCCL_GRAPH_DUMP_FILE"}
 _UNKNOWN_LANES, _UNKNOWN_SPEED = 16, 8.0  # what NCCL assumes
 _DIRECT: BytesPerSecond = 5e12  # a NIC on a CPU without PCIe: NCCL's "infinite" 5000 GB/s
-
-
-@dataclass(slots=True)
-class _Element:
-    tag: str
-    attributes: dict[str, str]
-    line: int
-    children: list[_Element] = field(default_factory=list)
-
-    def all(self, tag: str) -> list[_Element]:
-        return [child for child in self.children if child.tag == tag]
 
 
 def read(
@@ -77,44 +67,9 @@ def read(
     GT/s), while `bandwidth` follows the number in the text. Raises SpecError with every problem
     found.
     """
-    file = Path(path)
-    root = _parse(file)
-    reader = _Reader(file.name, part, capability, nvlinks, nic_rate)
+    root = parse(path, "system", "give the file that NCCL_TOPO_DUMP_FILE writes", _OTHERS)
+    reader = _Reader(Path(path).name, part, capability, nvlinks, nic_rate)
     return reader.machine(root, gpus, nvswitch)
-
-
-def _parse(file: Path) -> _Element:
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise SpecError([f"{file.name}: cannot be read ({error}); name an existing file"]) from None
-    parser = xml.parsers.expat.ParserCreate()
-    top = _Element("", {}, 0)
-    stack = [top]
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        element = _Element(tag, attributes, parser.CurrentLineNumber)
-        stack[-1].children.append(element)
-        stack.append(element)
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = lambda _: stack.pop() and None
-    try:
-        parser.Parse(text, True)
-    except xml.parsers.expat.ExpatError as error:
-        raise SpecError(
-            [f"{file.name}: line {error.lineno}: not XML ({error}); expected NCCL's topology file"]
-        ) from None
-    root = top.children[0]
-    if root.tag != "system":
-        hint = " (a graph file, from NCCL_GRAPH_DUMP_FILE)" if root.tag == "graphs" else ""
-        raise SpecError(
-            [
-                f"{file.name}: line {root.line}: found <{root.tag}>{hint}, expected <system>;"
-                " give the file that NCCL_TOPO_DUMP_FILE writes"
-            ]
-        )
-    return root
 
 
 class _Reader:
@@ -137,10 +92,10 @@ class _Reader:
         self.unnumbered: list[str] = []
         self.cards: dict[str, str] = {}
 
-    def problem(self, element: _Element, text: str) -> None:
+    def problem(self, element: Element, text: str) -> None:
         self.problems.append(f"{self.file}: line {element.line}: {text}")
 
-    def number(self, element: _Element, name: str, default: float) -> float:
+    def number(self, element: Element, name: str, default: float) -> float:
         text = element.attributes.get(name)
         if text is None or not text.strip():
             return default
@@ -156,7 +111,7 @@ class _Reader:
             )
             return default
 
-    def machine(self, root: _Element, wanted: int, nvswitch: bool) -> NodeTopology:
+    def machine(self, root: Element, wanted: int, nvswitch: bool) -> NodeTopology:
         version = self.number(root, "version", 1)
         if version > 1:
             self.problem(
@@ -208,7 +163,7 @@ class _Reader:
             links=tuple(links),
         )
 
-    def cpu(self, element: _Element) -> None:
+    def cpu(self, element: Element) -> None:
         if "numaid" not in element.attributes:
             self.problem(element, '<cpu> has no numaid, expected one such as "0"; add it')
         numa = int(self.number(element, "numaid", len(self.cpus)))
@@ -252,7 +207,7 @@ class _Reader:
                     )
                 self.nets(child, card, "")
 
-    def pci(self, element: _Element, parent: str, merged: str) -> None:
+    def pci(self, element: Element, parent: str, merged: str) -> None:
         busid = element.attributes.get("busid", "").lower()
         if not _BUSID.fullmatch(busid):
             self.problem(
@@ -291,7 +246,7 @@ class _Reader:
             self.link(element, busid, parent)
             self.unknown.append(busid)
 
-    def card(self, element: _Element, busid: str, parent: str) -> str:
+    def card(self, element: Element, busid: str, parent: str) -> str:
         """The PCIe function of a NIC; other functions of the device share the first one's link."""
         device = busid.rsplit(".", 1)[0]
         if device not in self.cards:
@@ -299,7 +254,7 @@ class _Reader:
             self.link(element, self.cards[device], parent)
         return self.cards[device]
 
-    def link(self, element: _Element, child: str, parent: str) -> None:
+    def link(self, element: Element, child: str, parent: str) -> None:
         text = element.attributes.get("link_speed", "")
         number = _NUMBER.match(text)
         known = _KNOWN_SPEEDS.fullmatch(text.strip())
@@ -317,7 +272,7 @@ class _Reader:
             )
         )
 
-    def gpu(self, element: _Element | None, pci: _Element, busid: str) -> None:
+    def gpu(self, element: Element | None, pci: Element, busid: str) -> None:
         known = _DEVICES.get(pci.attributes.get("device", "").lower(), ("", 0))
         if pci.attributes.get("vendor", "0x10de").lower() != "0x10de":
             known = ("", 0)
@@ -355,7 +310,7 @@ class _Reader:
             )
         )
 
-    def nvlinks_of(self, element: _Element, busid: str, capability: int) -> None:
+    def nvlinks_of(self, element: Element, busid: str, capability: int) -> None:
         target = element.attributes.get("target", "").lower()
         kind = element.attributes.get("tclass", "").lower()
         count = int(self.number(element, "count", 1))
@@ -366,13 +321,13 @@ class _Reader:
             to = self.cpus[-1].name
         self.nvlink.append((busid, to, count, capability, kind.startswith("0x03")))
 
-    def nets(self, nic: _Element, card: str, busid: str) -> None:
+    def nets(self, nic: Element, card: str, busid: str) -> None:
         for net in nic.all("net"):
             if net.attributes.get("keep") == "0":
                 continue
             self.nic(net, card, busid)
 
-    def nic(self, net: _Element | None, card: str, busid: str) -> None:
+    def nic(self, net: Element | None, card: str, busid: str) -> None:
         if net is None:
             index = len(self.nics)
             self.nics.append(
@@ -531,7 +486,7 @@ def _socket_bandwidth(cpu: Cpu) -> BytesPerSecond:
     return 96e9
 
 
-def _broadcom(element: _Element) -> str:
+def _broadcom(element: Element) -> str:
     """Switch generation of Broadcom's two-level switches, which NCCL sees as one; empty for any
     other.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import xml.parsers.expat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,13 +20,24 @@ class Element:
     line: int
     children: list[Element] = field(default_factory=list)
 
+    def all(self, tag: str) -> list[Element]:
+        """The children with that tag."""
+        return [child for child in self.children if child.tag == tag]
+
 
 class _DoctypeError(Exception):
     pass
 
 
-def parse(path: str | os.PathLike[str], root: str) -> Element:
+def parse(
+    path: str | os.PathLike[str],
+    root: str,
+    advice: str = "",
+    others: Mapping[str, str] | None = None,
+) -> Element:
     """The root of an XML file, which must be <root>; SpecError says what was found instead.
+
+    advice: which file to give. others: what a file with another root is, by its tag.
 
     A document type is refused, and with it every entity, which could blow a small file up.
     """
@@ -48,7 +60,7 @@ def parse(path: str | os.PathLike[str], root: str) -> Element:
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.StartDoctypeDeclHandler = doctype
-    where, expected = file.name, f"expected <{root}>"
+    where, expected = file.name, f"expected <{root}>" + (f"; {advice}" if advice else "")
     try:
         parser.Parse(file.read_bytes(), True)
     except OSError as error:
@@ -58,9 +70,11 @@ def parse(path: str | os.PathLike[str], root: str) -> Element:
     except _DoctypeError:
         line = parser.CurrentLineNumber
         raise SpecError(
-            [f"{where}: line {line}: found a document type, {expected}; remove <!DOCTYPE>"]
+            [f"{where}: line {line}: found a document type; remove <!DOCTYPE>; {expected}"]
         ) from None
     found = top.children[0]
     if found.tag != root:
-        raise SpecError([f"{where}: line {found.line}: found <{found.tag}>, {expected}"])
+        known = (others or {}).get(found.tag)
+        what = f"<{found.tag}>" + (f" ({known})" if known else "")
+        raise SpecError([f"{where}: line {found.line}: found {what}, {expected}"])
     return found
