@@ -82,20 +82,21 @@ def show(plans: Plans) -> None:
 
 
 def show_settings(plans: Plans) -> None:
-    """Settings of the best that save something, a layout a line."""
-    tuned = [(plan, plan.tuned) for plan in plans if plan.tuned is not None]
-    if not tuned:
-        return
-    lines = [
-        f"{plan.place}: {best.text}: {format_time(best.saved)} less "
-        f"({100 * best.saved / plan.duration:.1f} %)"
-        for plan, best in tuned
-        if best.saved
-    ]
-    rest = len(tuned) - len(lines)
-    if rest:
-        lines.append(f"{rest} of {len(tuned)}: none saves {100 * WORTH:.1f} % or more")
-    print_section("settings of NCCL and of buckets", lines)
+    """Buckets that the steps have, and settings that save more; a layout a line."""
+    lines = []
+    for plan in plans:
+        best = plan.tuned
+        if best is not None and best.saved:
+            saved = f"{format_time(best.saved)} less ({100 * best.saved / plan.duration:.1f} %)"
+            lines.append(f"{plan.place}: {best.text}: {saved}")
+        elif plan.bucket is not None:
+            lines.append(f"{plan.place}: the step is with buckets of {plan.bucket:,.0f} elements")
+    plain = sum(plan.tuned is not None and not plan.tuned.saved for plan in plans)
+    if plain:
+        lines.append(
+            f"NCCL's save less than {100 * WORTH:.1f} % of {plain} of the {len(plans)} steps"
+        )
+    print_section("settings of buckets and of NCCL", lines)
 
 
 def show_extra(plans: Plans, extra: Mapping[str, Any]) -> None:

@@ -330,4 +330,10 @@ def _nothing(spaces: Sequence[Space], founds: Sequence[Found]) -> PlanError:
     reasons = "; ".join(f"{r.count:,} {r.of} {r.reason}" for r in told)
     if any("layout.global_batch" in found.broken for found in founds):
         reasons += f"; a multiple of the {gpus} goes into any number of replicas"
-    return PlanError(f"plan: {what}: no layout is possible: {reasons or 'none was allowed'}")
+    if not reasons:
+        held = ", ".join(
+            [f"{name}={','.join(map(str, values))}" for name, values in space.only.items()]
+            + [f"not {name}={','.join(map(str, v))}" for name, v in space.without.items()]
+        )
+        reasons = f"{held} leaves none; tp x cp x dp x pp is the number of GPUs"
+    return PlanError(f"plan: {what}: no layout is possible: {reasons}")

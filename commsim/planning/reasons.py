@@ -89,7 +89,7 @@ def explain(better: Plan, other: Plan) -> tuple[str, ...]:
 
 
 def differences(better: Plan, other: Plan) -> list[str]:
-    """`tp 8 (not 4)` for every field that differs and means something in either."""
+    """`tp 8 (not 4)` for every field that differs and means something in either, and buckets."""
     mine, theirs = better.layout, other.layout
     idle = {
         "sequence_parallel": max(mine.tp, theirs.tp) == 1,
@@ -97,8 +97,16 @@ def differences(better: Plan, other: Plan) -> list[str]:
         "schedule": max(mine.pp, theirs.pp) == 1,
         "overlap_param_gather": max(mine.zero_stage, theirs.zero_stage) == 0,
     }
-    return [
+    found = [
         f"{f.name} {getattr(mine, f.name)} (not {getattr(theirs, f.name)})"
         for f in fields(mine)
         if getattr(mine, f.name) != getattr(theirs, f.name) and not idle.get(f.name)
     ]
+    if better.bucket != other.bucket:
+        texts = [_elements(one.bucket) for one in (better, other)]
+        found.append(f"buckets of {texts[0]} (not {texts[1]})")
+    return found
+
+
+def _elements(bucket: float | None) -> str:
+    return "the framework's size" if bucket is None else f"{bucket:,.0f} elements"
