@@ -122,7 +122,7 @@ def judged(only: str = "") -> list[Judged]:
     return found
 
 
-def alone() -> list[tuple[str, int, float, float]]:
+def one_gpu() -> list[tuple[str, int, float, float]]:
     """GPU, batch and samples/s of ResNet-50 on it alone: measured, predicted."""
     with TABLE.open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
@@ -175,7 +175,7 @@ def main() -> None:
                 f"{told / real - 1:+.1%}"
             )
     print("\nResNet-50 on one GPU, samples/s")
-    for gpu, batch, measured, predicted in alone():
+    for gpu, batch, measured, predicted in one_gpu():
         print(
             f"{gpu:15} batch {batch:4}: measured {measured:.0f}, predicted {predicted:.0f}, "
             f"{predicted / measured - 1:+.0%}"

@@ -350,6 +350,14 @@ What the worst rows have in common:
   shares one NIC.
 * TT-023, -024, -029, -030: 8-bit products with row-wise scales, which the layout cannot tell from
   tensor-wise ones (the source measured 25 to 35 % between them).
+* BS-092, BS-035, BS-031: micro-batches of one sequence. BLOOM's trials ran with
+  CUDA_LAUNCH_BLOCKING=1, where the host's time of every kernel shows: by the rows' own differences
+  some 10 ms a layer and micro-batch, whatever the tensor parallelism.
+
+Orders that sweeps have and a layout does not say: 70B in FP8 (tau below 0: the release of 2025-04
+with PP 8 was 9 % faster than that of 2024-11 with PP 4 and CP 2), row-wise against tensor-wise
+scales (two sweeps), compiled or not (fsdp2-basic), and weak scaling within 2 %. Grok-1's layout
+leaves open how experts are cut; the table has etp 1, megatron-core 0.8 would have cut them by TP.
 """
 
 

@@ -92,12 +92,12 @@ def _pipeline(layout: Layout) -> Iterator[str]:
             f"{rounds(layout)} for pp={pp}, "
             f"got global_batch / (dp x micro_batch) = {layout.micro_batches}"
         )
-    if of_torch(layout) and schedule_name(layout) == "1f1b" and chunks == 1:
-        if layout.micro_batches < pp:
-            yield (
-                f"layout.global_batch: torch's 1F1B expects as many micro-batches as stages, pp={pp}"
-                f", got global_batch / (dp x micro_batch) = {layout.micro_batches}"
-            )
+    plain = of_torch(layout) and schedule_name(layout) == "1f1b" and chunks == 1
+    if plain and layout.micro_batches < pp:
+        yield (
+            f"layout.global_batch: torch's 1F1B expects as many micro-batches as stages, pp={pp}, "
+            f"got global_batch / (dp x micro_batch) = {layout.micro_batches}"
+        )
     odd = pp % 2 or layout.micro_batches % 2 or layout.micro_batches < 2 * pp
     if schedule_name(layout) == "dualpipe" and pp > 1 and odd:
         yield (
