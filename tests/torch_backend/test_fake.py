@@ -10,6 +10,8 @@ import pytest
 from .conftest import EXAMPLES
 
 pytest.importorskip("torch")
+from commsim.torch_backend import private
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -40,6 +42,7 @@ def test_ddp_without_data_sends_the_same_bytes_in_a_step(simulate: Callable) -> 
     assert fake.step_duration == pytest.approx(whole.step_duration, rel=0.02)
 
 
+@pytest.mark.skipif(not private.NEW, reason="torch 2.6 stops at views in a pipeline's stages")
 def test_a_pipeline_without_data(simulate: Callable) -> None:
     whole, _ = simulate(EXAMPLES / "pipeline.py", 2)
     fake, _ = simulate(EXAMPLES / "pipeline.py", 2, fake=True)

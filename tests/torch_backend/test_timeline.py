@@ -14,8 +14,6 @@ from commsim.torch_backend import write_timeline
 
 
 def test_events(tmp_path: Path, simulate: Callable) -> None:
-    from torch.profiler import _trace_validator
-
     run, _ = simulate(
         """
 import torch, torch.distributed as dist
@@ -49,5 +47,6 @@ dist.all_gather(list(out.chunk(2)), torch.ones(8))
     message = named[1, "ncclDevKernel_SendRecv(recv)"]["args"]
     assert (message["Src Rank"], message["Dst Rank"], message["bytes"]) == (0, 1, 16384)
     assert {e["pid"] for e in slices} == {0, 1}
-    ok, problems = _trace_validator.validate_trace(str(path))
+    validator = pytest.importorskip("torch.profiler._trace_validator")  # not yet in torch 2.6
+    ok, problems = validator.validate_trace(str(path))
     assert ok, problems
