@@ -1,6 +1,8 @@
 """`python -m docs.tools.fill [PAGE...]`: put what commands and code print now into the pages.
 
-Where a page shows `...`, as many lines stay before and behind it as there were.
+Where a page shows `...`, as many lines stay before and behind it as there were. In README.md, whose
+`sh` blocks come apart from what they print, a `text` block is filled from the command whose output
+is most like it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from docs.tools.pages import Printed, bare, pages, session
+from docs.tools.pages import ROOT, Printed, bare, blocks, commands, pages, session
 
 
 def fill(path: Path) -> int:
@@ -22,6 +24,37 @@ def fill(path: Path) -> int:
         text = text[: each.begin] + refreshed(each) + text[each.end :]
     path.write_text(text, encoding="utf-8")
     return len(found)
+
+
+def fill_readme(path: Path) -> int:
+    """The same for the README."""
+    text = path.read_text(encoding="utf-8")
+    found = blocks(text)
+    outputs = []
+    with tempfile.TemporaryDirectory() as folder, session(Path(folder)) as here:
+        for command in (c for b in found if b.language == "sh" for c in commands(b)):
+            try:
+                outputs.append(here.command(command))
+            except AssertionError as error:  # it wants a file of the reader's own
+                print(f"left out: {error}")
+    changed = 0
+    for block in reversed([b for b in found if b.language == "text"]):
+        printed = max(outputs, key=lambda out: _in_common(block.body, out))
+        each = Printed(
+            shown=f"...\n{block.body}...\n", printed=printed, begin=block.begin, end=block.end,
+            varies=False,
+        )  # fmt: skip
+        if not each.agrees:
+            lines = refreshed(each).splitlines(keepends=True)[1:-1]
+            text = text[: block.begin] + "".join(lines) + text[block.end :]
+            changed += 1
+    path.write_text(text, encoding="utf-8")
+    return changed
+
+
+def _in_common(shown: str, printed: str) -> int:
+    """Lines that both have, but for their numbers."""
+    return len(set(map(bare, shown.splitlines())) & set(map(bare, printed.splitlines())))
 
 
 def refreshed(each: Printed) -> str:
@@ -65,5 +98,5 @@ def _like(wanted: str, found: str) -> float:
 
 
 if __name__ == "__main__":
-    for page in [Path(name).resolve() for name in sys.argv[1:]] or pages():
-        print(page.name, fill(page), flush=True)
+    for page in [Path(name).resolve() for name in sys.argv[1:]] or [ROOT / "README.md", *pages()]:
+        print(page.name, (fill_readme if page.name == "README.md" else fill)(page), flush=True)
