@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from commsim.report.comparison import Cause
     from commsim.report.explanation import Stage
     from commsim.topology.cluster import Cluster
+    from commsim.traces.replay import Replay
     from commsim.workload.inference import InferencePrediction
     from commsim.workload.simulated_step import StepTimeline
     from commsim.workload.step import StepPrediction
@@ -230,6 +231,13 @@ def served(found: InferencePrediction) -> Iterator[Picture]:
     from commsim.report.plots.step_waterfall import serving_waterfall
 
     yield "first and next token", serving_waterfall(found)
+
+
+def replayed(found: Replay) -> Iterator[Picture]:
+    """Who computes and who communicates when."""
+    from commsim.report.plots.gantt import replay_timeline
+
+    yield "timeline", replay_timeline(found)
 
 
 def planned(found: Plans, points: Sequence[Point] = ()) -> Iterator[Picture]:

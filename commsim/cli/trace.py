@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from commsim.cli import _arguments as a
+from commsim.cli import _plot as pictures
 from commsim.cli import _trace_options as o
 from commsim.cli import _trace_output as out
 from commsim.cli._app import quietly
+from commsim.cli._drawn import Drawn, Plot, Theme
 from commsim.cli._output import print_facts, print_json, print_notes, print_section
 from commsim.errors import SpecError
 from commsim.units import format_time
@@ -99,6 +101,8 @@ def replay(
     timeline: Annotated[
         Path | None, typer.Option("--timeline", help="Write a timeline for ui.perfetto.dev.")
     ] = None,
+    plot: Plot = None,
+    theme: Theme = "auto",
     json: a.Json = False,
 ) -> None:
     """A recorded step on another cluster: computing as measured, communication predicted anew.
@@ -113,6 +117,7 @@ def replay(
     from commsim.traces.analysis import critical_path, played_overlap, recorded_overlap, table
     from commsim.traces.chrome import Chrome
 
+    drawn = Drawn(plot, theme).check()
     where = o.Asked(
         cluster=cluster, nodes=nodes, settings=settings, library=library, env=env, profile=profile,
         nproc_per_node=nproc_per_node, world_size=world_size, bucket_size=bucket_size, role=role,
@@ -122,6 +127,7 @@ def replay(
     if timeline is not None:
         o.check_folder("--timeline", timeline)
         Chrome().write_step(played, timeline)
+    drawn.write(lambda: pictures.replayed(played))
     step, rows, path = played.step, table(played.operations), critical_path(played)
     before = [recorded_overlap(r) for r in step.recordings]
     after = played_overlap(played)

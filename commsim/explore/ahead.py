@@ -24,7 +24,7 @@ NICS = (1, 2, 4, 8)
 
 def every_preset() -> Iterator[None]:
     """Each preset of the catalogue, as the page would ask for it when it is chosen."""
-    return _searched(Side(preset=name, nodes=NODES) for name in presets())
+    return _searched(Side.model_validate({"preset": name, "nodes": NODES}) for name in presets())
 
 
 def around(question: Mapping[str, Any]) -> Iterator[None]:

@@ -161,7 +161,8 @@ def test_what_has_no_picture_is_told(commsim: Command, tmp_path: Path) -> None:
         assert not (tmp_path / "p.svg").exists()
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pictures.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "pictures.md").read_text(encoding="utf-8")
 SHOWN = [
     line
     for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -178,7 +179,22 @@ def test_what_the_documentation_shows_runs(
     monkeypatch.chdir(tmp_path)
     ran = commsim(line.removeprefix("commsim "))
     assert ran.code == 0, ran.err
-    name = line.split()[-1]
-    assert (tmp_path / name).stat().st_size > 10_000
-    if name.endswith(".svg"):
-        assert f"](pictures/{name})" in PAGE
+    found = re.search(r"(?:--plot|-o) (\S+)", line)
+    assert found
+    assert (tmp_path / found[1]).stat().st_size > 10_000
+    if "--plot" in line:
+        assert f"](pictures/{found[1]})" in PAGE
+        assert (DOCS / "pictures" / found[1]).is_file()
+
+
+def test_the_documentation_shows_a_picture_of_every_command_that_draws() -> None:
+    shown = set(re.findall(r"^commsim (\w+) .*--plot ", PAGE, re.MULTILINE))
+    drawing = {
+        path.stem for path in (DOCS.parent / "commsim" / "cli").glob("[a-z]*.py")
+        if "plot: Plot" in path.read_text(encoding="utf-8")
+    }  # fmt: skip
+    assert shown == drawing
+    for name in drawing:
+        assert f"| `{name}" in PAGE
+    for name in re.findall(r"\]\(pictures/([\w.-]+)\)", PAGE):
+        assert (DOCS / "pictures" / name).is_file()

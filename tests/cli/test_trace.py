@@ -93,6 +93,15 @@ def test_replay_on_another_cluster(commsim: Command, files: str, tmp_path: Path)
     assert found["duration_s"] == pytest.approx(300e-6)
 
 
+def test_replay_is_drawn_by_rank_and_stream(commsim: Command, files: str, tmp_path: Path) -> None:
+    pytest.importorskip("altair")
+    drawn = tmp_path / "p.svg"
+    assert commsim(f"trace replay {files} --cluster dgx-h100 --plot {drawn}").code == 0
+    text = drawn.read_text(encoding="utf-8")
+    for shown in ("rank 0", "rank 1", "compute", "communication", "The recorded step, on dgx-h100"):
+        assert shown in text
+
+
 def test_replay_on_more_ranks_and_with_other_buckets(commsim: Command, files: str) -> None:
     ran = commsim(f"trace replay {files} -c dgx-h100 -N 2 --world-size 16")
     assert ran.code == 2

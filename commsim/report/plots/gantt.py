@@ -1,4 +1,4 @@
-"""Timelines: who sends when, a lane for each rank and channel, or for each stage and stream."""
+"""Timelines: a lane for each rank and channel, each stage and stream, or each rank and stream."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from commsim.report.plots.style import (
     data,
     heading,
 )
+from commsim.traces.recording import COMMUNICATION, COMPUTE, COPY
+from commsim.traces.replay import Replay
 from commsim.units import Seconds, format_time
 from commsim.workload.simulated_step import StepTimeline
 
@@ -114,6 +116,25 @@ def step_timeline(found: StepTimeline) -> Chart:
     return _gantt(bars, found.played, title, note, "stream")
 
 
+def replay_timeline(found: Replay) -> Chart:
+    """Every task of a replayed step by rank and stream; of many ranks the first."""
+    ranks = list(islice(found.parts, RANKS))
+    bars = []
+    for i, (rank, _) in enumerate(found.places):
+        part = found.part(i)
+        if part is not None and part.kind in (COMPUTE, COPY, COMMUNICATION) and rank in ranks:
+            bars.append(
+                _Bar(
+                    row=f"rank {rank}", lane=part.stream, kind=part.kind, name=part.name,
+                    begin=float(found.spans.starts[i]), end=float(found.spans.ends[i]),
+                )
+            )  # fmt: skip
+    cluster = found.where.cluster
+    where = "as measured" if cluster is None else f"on {cluster.name}"
+    note = f"the first {len(ranks)} of {found.world} ranks" if found.world > len(ranks) else ""
+    return _gantt(bars, found.duration, f"The recorded step, {where}", note, "stream")
+
+
 def _merged(bars: Iterable[_Bar], whole: Seconds) -> Iterator[_Bar]:
     """Bars of one lane and kind so near to each other that no eye would part them, as one."""
     near = whole * FINEST
@@ -151,7 +172,7 @@ def _gantt(
         for b in merged
     ]  # fmt: skip
     if lane_word == "stream":
-        note += f"; lanes from above: {', '.join(order)}"
+        note = "; ".join(filter(None, (note, f"lanes from above: {', '.join(order)}")))
     each = max(5, min(16, 620 // max(1, len(rows) * len(order))))
     kinds = sorted({b.kind for b in merged})
     return (
