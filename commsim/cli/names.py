@@ -14,6 +14,7 @@ from commsim.collectives.collective import DTYPES, OPERATIONS
 from commsim.errors import UnknownNameError
 from commsim.topology import parts
 from commsim.topology.load import presets
+from commsim.topology.spec import known_keys
 from commsim.topology.wiring import fabric_kinds
 
 
@@ -42,6 +43,7 @@ CATALOGUES: Mapping[str, tuple[str, Callable[[], Iterable[str]]]] = {
     "links": ("generations of links", lambda: (p.name for p in parts.links())),
     "cpus": ("for a cluster file", lambda: (p.name for p in parts.cpus())),
     "fabrics": ("for fabric.kind", fabric_kinds),
+    "keys": ("of a cluster file, for --set", known_keys),
 }
 
 

@@ -156,7 +156,8 @@ def _with_overrides(
     for key, value in overrides.items():
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f'; did you mean "{close[0]}"?' if close else f" (known: {', '.join(known)})"
+            other = f" ({len(known)} are known: commsim names keys)"
+            hint = f'; did you mean "{close[0]}"?' if close else other
             problems.append(f"override {key}: unknown key{hint}")
             continue
         *tables, last = key.split(".")

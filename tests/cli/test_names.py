@@ -54,6 +54,16 @@ MANY = {
 }  # fmt: skip
 
 
+def test_an_unknown_key_of_a_cluster_file(commsim: Command) -> None:
+    ran = commsim("topo dgx-h100 --set zzz=1")
+    assert (
+        ran.err
+        == "commsim: override zzz: unknown key ({} are known: commsim names keys)\n".format(
+            len(commsim("names keys").lines)
+        )
+    )
+
+
 @pytest.mark.parametrize("line", MANY)
 def test_an_unknown_name_is_told_what_is_near_and_where_all_are(
     commsim: Command, line: str
