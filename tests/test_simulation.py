@@ -375,9 +375,9 @@ def test_all_to_all_gets_the_cut_of_an_oversubscribed_fat_tree() -> None:
 
 
 def test_ecmp_is_reproducible_and_never_faster_than_adaptive_routing() -> None:
-    """2 to 1: five machines a leaf, 40 NICs below 1000 GB/s up, half of it to each of two spines.
+    """2 to 1: five machines a leaf, 40 NICs below 1000 GB/s up, ten cables to each of two spines.
     Every rank sends to one five machines further on, on another leaf: at 25 GB/s if it is spread; a
-    hash that puts m of the 40 on one spine leaves them 500 / m GB/s.
+    hash that puts m of the 40 on one cable leaves them 50 / m GB/s.
     """
     cluster = machines("dgx-h100", 24, fabric__kind="fat-tree", fabric__oversubscription=2.0)
     up = [c.bandwidth for c in cluster.wiring.cables if c.source == "leaf0"]
@@ -395,9 +395,9 @@ def test_ecmp_is_reproducible_and_never_faster_than_adaptive_routing() -> None:
         fullest = max(x.bytes_of(n) for n in x.link_utilization if "leaf" in n and "spine" in n)
         m = fullest / (256 * MIB)
         assert m == pytest.approx(round(m), rel=1e-9)
-        assert m > 20
+        assert m > 2
         # Not all of them wait for this way alone, so it may idle a little.
-        assert 1 <= x.duration / (m * 256 * MIB / 500e9) < 1.1
+        assert 1 <= x.duration / (m * 256 * MIB / 50e9) < 1.1
 
 
 def test_other_traffic_takes_its_bytes_and_leaves_the_link_free_when_it_ends() -> None:

@@ -5,8 +5,8 @@ rings or trees carry equal parts, so they are played as one unless every transfe
 
 What goes down a chain or a tree, or through a switch, streams: a rank passes on what has come. Its
 pieces are the buffer's slots, or as many as these with more in each: they say how far a rank can be
-ahead of one that is late. A ring's blocks are stored and sent on whole, a hop each: so it was
-measured (docs/simulation.md).
+ahead of one that is late. A ring's blocks are stored and sent on whole, a hop each, and over the
+network by Simple in two slices: so rings were measured (docs/simulation.md).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from commsim.units import KIB, Bytes
 SLOTS = 8  # NCCL_STEPS, src/include/device.h
 SLOT: dict[str, Bytes] = {"LL": 32 * KIB, "LL128": 576_000, "Simple": 512 * KIB}
 """Bytes of data that a slot of a connection's buffer holds (docs/nccl.md)."""
+SLICES = 2  # of a ring's chunk by Simple, CHUNKSTEPS / SLICESTEPS, src/include/collectives.h
 PEERS = 8  # sends and receives that one channel serves at a time (docs/nccl.md)
 MOST_OPS, FEWEST_PIECES = 1 << 16, 2
 """Rather than more ops, fewer and larger pieces."""
@@ -70,7 +71,9 @@ def carry_out(
                 schedule = _streamed(collective, n, parents, pieces, slots)
                 return Carried(schedule=schedule, multiplicity=each, exits=exits, entries=entries)
             hosts = _alike_hosts(collective, facts, orders) if alike else 0
-            ring = Ring(orders=orders, period=hosts * facts.placement.max_per_host)
+            slices = SLICES if crosses and candidate.protocol == "Simple" else 1
+            period = hosts * facts.placement.max_per_host
+            ring = Ring(orders=orders, period=period, pieces=slices)
             schedule = ring.schedule(collective, n, len(orders))
             return Carried(
                 schedule=schedule, multiplicity=each, exits=exits, entries=entries, hosts=hosts
