@@ -59,6 +59,7 @@ PRESETS = {
 CASES = ((1, 64 * MIB), (2, 1), (2, 64 * MIB), (5, MIB))
 SMALL = ((1, 0), (1, KIB), (2, 0), (5, KIB))  # of these only some presets
 
+
 def sizes(name: str, operation: str) -> list[tuple[int, int]]:
     """Machines and bytes to try."""
     found = []
