@@ -59,7 +59,8 @@ RING_FROM_NETWORK: Final[Bytes] = 64 * MIB
 there)."""
 PUBLISHED_NODES: Final = 4
 """Machines up to which runs show where Ring takes over. Its steps grow with the ranks, so over more
-machines Ring is taken to start in proportion later: at the same bytes for each rank."""
+machines Ring is taken to start, and all_gather and reduce_scatter to leave LL and LL128, in
+proportion later: at the same bytes for each rank."""
 _COPIES: Final = 8  # channels per ring on one machine: 56 on the seven rings of eight MI300X
 _PER_NIC: Final = 4  # channels per NIC over several machines
 _MOST: Final = 64
@@ -103,17 +104,18 @@ class Rccl(Library):
 
 def wanted(operation: str, nbytes: Bytes, nodes: int, part: str = "") -> tuple[str, str]:
     """Algorithm and protocol for a size (bytes) on GPUs named `part`, where nothing is forced."""
+    later = max(1, nodes // PUBLISHED_NODES)
     ring_from = RING_FROM
     if operation == "all_reduce" and nodes > 1 and not _old(part):
         ring_from = RING_FROM_NETWORK
-    if nbytes <= LOW_LATENCY_UP_TO:
+    tree = operation == "all_reduce" and nodes > 1 and nbytes < ring_from * later
+    grown = 1 if operation == "all_reduce" else later  # a ring's steps grow with the ranks
+    if nbytes <= LOW_LATENCY_UP_TO * grown:
         protocol = "LL"
     elif nodes > 1 and _old(part):  # LL128's ordered stores are kept from MI200's network
         protocol = "Simple"
     else:
-        protocol = "LL128" if nbytes < ring_from else "Simple"
-    later = max(1, nodes // PUBLISHED_NODES)
-    tree = operation == "all_reduce" and nodes > 1 and nbytes < ring_from * later
+        protocol = "LL128" if nbytes < ring_from * grown else "Simple"
     return ("tree" if tree else "ring"), protocol
 
 

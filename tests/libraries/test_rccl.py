@@ -101,6 +101,9 @@ def test_part_of_a_machine(mi300x: Cluster) -> None:
         ("all_reduce", 1 << 30, 1024, "MI250X", ("tree", "Simple")),  # 8192 ranks: 128 KiB each
         ("all_reduce", 2 << 30, 1024, "MI250X", ("ring", "Simple")),  # 8 MiB x 1024 / 4
         ("all_gather", 4 * MIB, 2, "MI300X", ("ring", "LL128")),
+        ("all_gather", 4 * MIB, 64, "MI300X", ("ring", "LL")),  # 256 KiB x 64 / 4
+        ("all_gather", 64 * MIB, 64, "MI300X", ("ring", "LL128")),  # below 8 MiB x 64 / 4
+        ("reduce_scatter", 128 * MIB, 64, "MI300X", ("ring", "Simple")),
     ],
 )
 def test_sizes(operation: str, nbytes: int, nodes: int, part: str, choice: tuple[str, str]) -> None:
