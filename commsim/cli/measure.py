@@ -20,15 +20,18 @@ from commsim.errors import BrokenRunError, CollectiveError, MeasureError
 from commsim.libraries.lookup import library as find_library
 from commsim.measure import steps
 from commsim.measure.backend import BACKENDS
+from commsim.measure.host import available
 from commsim.measure.journal import Journal
 from commsim.measure.plan import Gemm, Plan, Settings, Step
 from commsim.measure.reporter import Reporter
 from commsim.measure.run import CUT_SHORT, launched
 from commsim.measure.run import measure as carry_out
 from commsim.report.nccl_tests import sizes
-from commsim.units import parse_size, parse_time
+from commsim.units import format_size, parse_size, parse_time
 
 WRONG = 1
+RANK = 64 << 20
+"""Memory that a rank holds at least: one with mpi4py and numpy; with torch 2.13 it is 220 MiB."""
 DEFAULT_GEMM: Gemm = (4096, 4096, 4096)
 DEFAULT_GEMM_CPU: Gemm = (512, 512, 512)
 
@@ -149,6 +152,11 @@ def measure(
     )
     if n_ranks < 1:
         raise MeasureError(f"--nproc: expected 1 rank or more, got {n_ranks}")
+    if at is None and n_ranks > (most := max(2, available() // RANK)):
+        raise MeasureError(
+            f"--nproc: expected {most} ranks at most in {format_size(available())} of memory, got "
+            f"{n_ranks}"
+        )
     products = tuple(map(_gemm, gemm or ()))
     gemm_dtypes = [a.read_dtype(text) for text in (gemm_dtype or dtype).split(",")]
     todo: tuple[Step, ...] = ()
@@ -171,9 +179,8 @@ def measure(
         )  # fmt: skip
     if not todo:
         raise CollectiveError("measure: expected an operation such as all_reduce, or --compute")
-    if not pairs and op is not None:
-        groups_of = _groups(groups) if groups else ()
-        steps.check(asked, n_ranks, found, groups_of)
+    if op is not None:
+        steps.check(asked, n_ranks, found, _groups(groups) if groups else ())
     plan = Plan(
         run=uuid.uuid4().hex[:12], n_ranks=n_ranks, settings=found, steps=todo,
         command=("commsim", "measure", *_typed()),
