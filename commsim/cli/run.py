@@ -52,7 +52,7 @@ def run(
     ] = "roofline",
     launch_overhead: Annotated[
         str | None,
-        typer.Option("--launch-overhead", help="What a kernel costs the host. Default: 5us."),
+        typer.Option("--launch-overhead", help="What a kernel costs the host. Default: 8us."),
     ] = None,
     send_buffer: Annotated[
         str,
@@ -74,6 +74,13 @@ def run(
     cuda_shim: Annotated[
         bool, typer.Option("--cuda-shim", help="Let scripts for CUDA and NCCL run on this CPU.")
     ] = False,
+    share_links: Annotated[
+        bool,
+        typer.Option(
+            "--share-links/--no-share-links",
+            help="Operations under way at once slow each other on the links that both take.",
+        ),
+    ] = True,
     settings: a.Settings = None,
     library: a.LibraryText = None,
     env: a.Environment = None,
@@ -101,7 +108,7 @@ def run(
         launch=None if launch_overhead is None else parse_time(launch_overhead),
         ranks=a.read_ranks(simulate), keep_spans=timeline is not None,
         library=a.read_library(library, machines, env), profile=a.read_profile(profile),
-        fake=fake, cuda_shim=cuda_shim,
+        fake=fake, cuda_shim=cuda_shim, share_links=share_links,
     )  # fmt: skip
     with _output_of_script(to_stderr=json):
         found = backend.run(script, arguments or (), cluster=machines, options=options)

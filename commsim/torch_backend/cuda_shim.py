@@ -48,6 +48,8 @@ class OnCpu(private.FunctionMode):
             return args[0]
         if function is torch.Tensor.record_stream:
             return None
+        if function is torch.device and args and on_cpu(args[0]) != args[0]:
+            return torch.device("cpu")  # torch.device("cuda", 1): no number
         if function is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = (args[0], "cpu", *args[2:])  # tensor.to(local_rank)
         if type(kwargs.get("device")) is int:

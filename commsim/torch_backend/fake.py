@@ -20,10 +20,12 @@ import torch
 import torch.distributed as dist
 
 from commsim.torch_backend import private
+from commsim.torch_backend.errors import UnsupportedCallError
 from commsim.torch_backend.group import SimulatedGroup
 
 # .mode: the rank's; .limits: bytes of DDP's buckets; .converted: parameters by id
 HERE = threading.local()
+ALL = "_all_of_them"  # an attribute of what torch.all gives: checks that must hold do
 OBJECTS = (
     "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list",
     "send_object_list", "recv_object_list",
@@ -38,12 +40,26 @@ def mode() -> Any:
 
 
 def default_of(tensor: torch.Tensor) -> bool | int | float | complex:
-    """What `.item()` gives."""
+    """What `.item()` gives: of "all of them" True, of other truths False, of numbers 1."""
     if tensor.dtype == torch.bool:
-        return False
+        return getattr(tensor, ALL, False)
     if tensor.dtype.is_complex:
         return 1 + 0j
     return 1.0 if tensor.dtype.is_floating_point else 1
+
+
+def run(function: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """An op without data. Raises UnsupportedCallError where its result's shape lies in values."""
+    try:
+        out = function(*args, **kwargs)
+    except private.NEEDS_VALUES as error:
+        raise UnsupportedCallError(
+            f"{name.removeprefix('aten::')}: what it gives depends on values, of which --fake has "
+            "none; run the script without --fake"
+        ) from error
+    if name.startswith(("aten::all", "aten::_is_all_true")) and isinstance(out, private.FakeTensor):
+        setattr(out, ALL, True)
+    return out
 
 
 @contextlib.contextmanager
@@ -62,7 +78,7 @@ def patched() -> Iterator[None]:
     changes += [(where, name, _with_data(getattr(where, name))) for where, name in needing]
     copyreg.dispatch_table[private.FakeTensor] = _packed
     try:
-        with private.replaced(changes):
+        with private.replaced(changes), torch.serialization.safe_globals([_unpacked]):
             yield
     finally:
         del copyreg.dispatch_table[private.FakeTensor]

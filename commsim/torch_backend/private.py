@@ -46,6 +46,10 @@ Work: Any = _distributed_c10d.Work
 no_modes = _disable_current_modes
 FakeTensor = fake_tensor.FakeTensor
 FakeTensorMode = fake_tensor.FakeTensorMode
+NEEDS_VALUES = (
+    fake_tensor.DynamicOutputShapeException,
+    fake_tensor.DataDependentOutputException,
+)
 # Of DDP, in C++ or about C++: they read the values of parameters.
 READING_DATA = (
     (ddp, "_verify_param_shape_across_processes"),
