@@ -36,6 +36,7 @@ PARTS = (
     Part(name="collectives", title="Collectives", module="validation.fit", writes=True),
     Part(name="calibration", title="Calibration", module="validation.calibration", markdown=True),
     Part(name="diagnosis", title="Diagnosis", module="validation.diagnosis", needs_data=True),
+    Part(name="synthetic", title="Synthetic faults", module="validation.synthetic", markdown=True),
     Part(name="lab", title="CPU network lab", module="validation.lab", arguments=("--quick",)),
     Part(name="training", title="Training steps", module="validation.training", writes=True),
     Part(name="memory", title="Memory of training", module="validation.training_memory",
