@@ -49,7 +49,9 @@ def test_every_layout_is_ranked_or_counted_with_a_reason(
     assert plans.searched == len(every)
     assert sum(n for reason, n in counted.items() if reason.startswith("do not fit")) == missing
     assert counted["fit, but are worse"] > 0
-    assert all(r.of in ("layouts", "structures", "micro-batches") and r.count > 0 for r in plans.rejected)
+    assert all(
+        r.of in ("layouts", "structures", "micro-batches") and r.count > 0 for r in plans.rejected
+    )
     for one in every[:: max(1, len(every) // 50)]:
         reason = plans.why(one)
         if memory(model, cluster, one).fits:

@@ -63,7 +63,7 @@ def spaces(draw: st.DrawFn) -> Space:
 
 
 @settings(
-    max_examples=25, derandomize=True, deadline=None, database=None,
+    max_examples=16, derandomize=True, deadline=None, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(space=spaces())

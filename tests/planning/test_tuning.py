@@ -182,11 +182,11 @@ def test_the_settings_of_the_best_few_find_the_best_of_all(
     assert best is not None
     everything = [
         tune(step, buckets.best(step)).duration
-        for one in list(layouts(space))[::2]
+        for one in list(layouts(space))[::5]
         if memory(model, cluster, one).fits
         for step in (commsim.predict_step(model, cluster, one),)
     ]
-    assert len(everything) > 20
+    assert len(everything) > 8
     assert best.duration <= min(everything) * (1 + 1e-12)
     ranked = [one.tuned.duration for one in found[:5] if one.tuned is not None]
     assert ranked == sorted(ranked)
