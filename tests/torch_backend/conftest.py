@@ -52,7 +52,7 @@ def on_gloo(folder: Path, n: int, *scripts: Path, record: bool = True) -> dict[s
         [*command, str(n), str(out), *map(str, scripts)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(out.read_text())
