@@ -27,7 +27,7 @@ from commsim.workload.trust import shipped
 def space(model: commsim.Model, cluster: commsim.Cluster) -> Space:
     return Space(
         model=model, cluster=cluster, global_batch=16, seq_len=1024,
-        only={"tp": (1, 2), "cp": (1,), "recompute": ("none",)},
+        only={"tp": (1, 2), "cp": (1,), "recompute": ("none",), "interleave": (1,)},
     )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ from commsim.planning.store import Store
 from pathlib import Path
 plans = plan(
     commsim.load_model("llama3-8b"), commsim.load_cluster("dgx-h100", nodes=2),
-    global_batch=32, seq_len=4096, top=3, only={"cp": (1,), "recompute": ("none",)},
+    global_batch=32, seq_len=4096, top=3, only={"cp": (1,), "recompute": ("none",), "interleave": (1,)},
     engine=Engine(where="serial", store=Store(Path(sys.argv[1]))),
 )
 print([(p.duration.hex(), p.layout) for p in plans])
