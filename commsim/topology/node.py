@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from commsim.units import BytesPerSecond, Seconds
 
@@ -34,7 +34,7 @@ class PcieSwitch:
 
     name: str
     busid: str = ""
-    capacity: BytesPerSecond = math.inf
+    capacity: BytesPerSecond = field(default=math.inf, repr=False)  # no search depends on it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class NvSwitch:
     """
 
     name: str = "nvswitch"
-    capacity: BytesPerSecond = math.inf
+    capacity: BytesPerSecond = field(default=math.inf, repr=False)  # no search depends on it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
