@@ -111,7 +111,8 @@ from commsim.planning.store import Store
 from pathlib import Path
 plans = plan(
     commsim.load_model("llama3-8b"), commsim.load_cluster("dgx-h100", nodes=2),
-    global_batch=32, seq_len=4096, top=3, only={"cp": (1,), "recompute": ("none",), "interleave": (1,)},
+    global_batch=32, seq_len=4096, top=3,
+    only={"cp": (1,), "recompute": ("none",), "interleave": (1,)},
     engine=Engine(where="serial", store=Store(Path(sys.argv[1]))),
 )
 print([(p.duration.hex(), p.layout) for p in plans])
