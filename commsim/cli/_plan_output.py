@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from commsim.cli._output import print_facts, print_notes, print_section, print_table
+from commsim.planning.buckets import WORTH
 from commsim.planning.comparison import Offer
 from commsim.planning.emission import Emission
 from commsim.planning.plans import TIE, Plan, Plans
@@ -15,7 +16,6 @@ from commsim.planning.reliability import Reliability, with_slow_node
 from commsim.planning.scaling import Point
 from commsim.planning.sensitivity import Sensitivity
 from commsim.planning.space import MICRO_BATCHES
-from commsim.planning.tuning import WORTH
 from commsim.report.layouts import layout_text
 from commsim.units import format_time
 
