@@ -47,7 +47,7 @@ def test_json_in_base_units(commsim: Command) -> None:
     [
         ("megatron", "--tensor-model-parallel-size"),
         ("nemo", "trainer.strategy.tensor_model_parallel_size="),
-        ("torchtitan", "[parallelism]"),
+        ("torchtitan", "--parallelism.tensor_parallel_degree"),
         ("deepspeed", '"train_batch_size": 64'),
         ("fsdp", "fully_shard(model, mesh=mesh"),
     ],
@@ -110,7 +110,7 @@ def test_a_cluster_too_small_for_the_model(commsim: Command) -> None:
     ("more", "message"),
     [
         ("--objective beauty", "unknown objective 'beauty'"),
-        ("--only tp", "--only: expected KEY=VALUE such as tp=4,8, got 'tp'"),
+        ("--fix tp", "--fix: expected KEY=VALUE such as tp=4,8, got 'tp'"),
         ("--emit megatorn", "did you mean 'megatron'"),
         ("--scaling sideways", "--scaling: expected strong or weak"),
         ("--mtbf 50000h", "--checkpoint: what does one take?"),
