@@ -52,6 +52,8 @@ def compare(
 ) -> None:
     """One operation on two clusters: times, ratio, what the difference is due to, price if known.
 
+    Training steps on several clusters, with cost per 10^12 tokens: commsim plan -c A -c B.
+
     Example: commsim compare dgx-a100 dgx-h100 all_reduce --size 1GiB --nodes 4
 
     Exit codes: 0 ok, 2 bad input.
