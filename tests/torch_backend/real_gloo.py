@@ -37,6 +37,7 @@ if not hasattr(torch.cpu.Stream, "record_event"):  # torch 2.6: FSDP2 asks the C
     torch.cpu.Stream.wait_event = lambda self, event: None
 
 RECORD: list[list[Any]] = []
+KEPT: list[Any] = []  # a Gloo group that goes while its thread drops a tensor waits for itself
 PLAIN = "--plain" in sys.argv
 
 
@@ -196,7 +197,8 @@ def install() -> None:
 
 
 def rank_of(script: str, rank: int, n: int, port: int, folder: Path) -> None:
-    """What one forked rank does."""
+    """What one forked rank does; one that hangs is killed, which is a failed run."""
+    signal.alarm(150)
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n),
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo",
@@ -214,6 +216,7 @@ def rank_of(script: str, rank: int, n: int, port: int, folder: Path) -> None:
 
     def leave_together(*arguments: Any) -> None:
         wait_for_all(folder, rank, n)
+        KEPT.extend(c10d._world.pg_map)
         leave(*arguments)
 
     dist.destroy_process_group = leave_together
