@@ -25,6 +25,8 @@ for _ in range(3):
 dist.destroy_process_group()
 """
 SLOWER = ("--set", "node.nics.count=1", "--set", "node.nics.placement=single")
+# The GPU sets the pace, not the host: a host's pauses are replayed as measured, and would hide.
+HOST = ("--launch-overhead", "1us")
 WHERE = ("--cluster", "dgx-h100", "--nodes", "2", "--nproc-per-node", "2")
 
 
@@ -41,8 +43,8 @@ def commsim(*arguments: str) -> dict[str, object]:
 def test_a_replay_is_what_the_script_takes_there(tmp_path: Path) -> None:
     script, timeline = tmp_path / "train.py", tmp_path / "t.json"
     script.write_text(SCRIPT)
-    recorded = commsim("run", "--json", *WHERE, "--timeline", str(timeline), str(script))
-    there = commsim("run", "--json", *WHERE, *SLOWER, str(script))
+    recorded = commsim("run", "--json", *WHERE, *HOST, "--timeline", str(timeline), str(script))
+    there = commsim("run", "--json", *WHERE, *HOST, *SLOWER, str(script))
     same = commsim("trace", "replay", str(timeline), "--json", *WHERE)
     replayed = commsim("trace", "replay", str(timeline), "--json", *WHERE, *SLOWER)
     assert same["replayed_duration_s"] == pytest.approx(recorded["duration_s"], rel=0.01)
