@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from commsim.workload import bucketing, exchange
-from commsim.workload.chunk import ChunkCost
 from commsim.workload.layout import Layout
-from commsim.workload.model import Model
 from commsim.workload.step import StepPrediction, setting
 from commsim.workload.trust import tags_of
 
@@ -52,7 +50,7 @@ def with_size(step: StepPrediction, size: float | None) -> StepPrediction:
     model, layout, plan = step.model, step.layout, step.pipeline
     s = setting(model, step.cluster, layout, step.profile.values(tags_of(step.cluster, layout)))
     made = {
-        id(c): exchange.once(c.share, s, layout, c.layers, _pieces(c, model, layout, size))
+        id(c): exchange.once(c.share, s, layout, c.layers, c.pieces(model, layout, size))
         for row in step.grid
         for c in row
     }
@@ -72,19 +70,3 @@ def with_size(step: StepPrediction, size: float | None) -> StepPrediction:
         step, duration=step.duration - step.exchange + shown, exchange=shown,
         exchanges=tuple(made[id(c)] for c in step.grid[step.busiest]),
     )  # fmt: skip
-
-
-def _pieces(chunk: ChunkCost, model: Model, layout: Layout, size: float) -> tuple[float, float]:
-    """Buckets of its dense gradients and of its experts'; chunks that the framework never cuts stay
-    whole."""
-    own = bucketing.bucket_size(layout, chunk.first)
-    full = size if own < float("inf") else own
-
-    def filled(expert: bool) -> float:
-        found = 0.0
-        for count, share, layer in chunk.units:
-            held = bucketing.trained(model, layer, share, layout.ep, expert)
-            found += count * bucketing.buckets_of(held, full)
-        return max(1.0, found)
-
-    return filled(False), filled(True)

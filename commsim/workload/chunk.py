@@ -33,9 +33,14 @@ class ChunkCost:
         """How many layers and ends."""
         return max(1, sum(count for count, _, _ in self.units))
 
-    def pieces(self, model: Model, layout: Layout) -> tuple[float, float]:
-        """Buckets of its dense gradients and of its experts'."""
+    def pieces(
+        self, model: Model, layout: Layout, size: float | None = None
+    ) -> tuple[float, float]:
+        """Buckets of its dense gradients and of its experts'; of this size instead of the
+        framework's own, but for chunks that it never cuts."""
         full = bucketing.bucket_size(layout, self.first)
+        if size is not None and full < float("inf"):
+            full = size
 
         def buckets(expert: bool) -> float:
             found = 0.0
