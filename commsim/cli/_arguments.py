@@ -173,6 +173,30 @@ def read_cluster(
     return load_cluster(source, **(overrides | dict(changes or {})))
 
 
+def read_machines(
+    text: str, *, nodes: int | None = None, settings: Sequence[str] | None = None
+) -> Cluster:
+    """The cluster of `dgx-h100`, of `dgx-h100@16` (machines, whatever --nodes says), or a file."""
+    source, own = counted(text)
+    return read_cluster(source, nodes=nodes if own is None else own, settings=settings)
+
+
+def counted(text: str) -> tuple[str, int | None]:
+    """A cluster's name or file, and the machines of `NAME@16`; None where it does not say."""
+    match = re.fullmatch(r"(.+)@(\d+)", text)
+    return (match[1], int(match[2])) if match else (text, None)
+
+
+def nodes_of(source: str, gpus: int, settings: Sequence[str] | None = None) -> int:
+    """Machines of a cluster that have so many GPUs; SpecError where none or only a part would."""
+    each = read_cluster(source, settings=settings).gpus_per_node
+    if gpus < 1 or gpus % each:
+        raise SpecError(
+            [f"--gpus: {source} has {each} GPUs in a machine: expected a multiple, got {gpus}"]
+        )
+    return gpus // each
+
+
 def read_library(
     text: str | None, cluster: Cluster, env: Sequence[str] | None = None, launch: str = "processes"
 ) -> Library:

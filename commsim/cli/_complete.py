@@ -11,10 +11,10 @@ from commsim.cli.names import CATALOGUES
 
 OFFERED: Mapping[str, str] = {
     "cluster": "clusters", "cluster_a": "clusters", "cluster_b": "clusters", "source": "clusters",
-    "model": "models", "op": "operations", "dtype": "dtypes", "algorithm": "algorithms",
-    "schedule": "schedules", "gpu": "gpus", "catalogue": "catalogues",
+    "rest": "operations clusters", "model": "models", "op": "operations", "dtype": "dtypes",
+    "algorithm": "algorithms", "schedule": "schedules", "gpu": "gpus", "catalogue": "catalogues",
 }  # fmt: skip
-"""By parameter's name, the catalogue of which names are offered."""
+"""By parameter's name, the catalogues of which names are offered."""
 
 
 def completing(signature: inspect.Signature) -> inspect.Signature:
@@ -33,9 +33,10 @@ def _knowing(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=changed)
 
 
-def _offering(catalogue: str) -> Callable[[str], list[str]]:
+def _offering(catalogues: str) -> Callable[[str], list[str]]:
     def names() -> Iterable[str]:
-        return CATALOGUES if catalogue == "catalogues" else CATALOGUES[catalogue][1]()
+        for catalogue in catalogues.split():
+            yield from CATALOGUES if catalogue == "catalogues" else CATALOGUES[catalogue][1]()
 
     def offer(incomplete: str) -> list[str]:
         return [name for name in names() if name.lower().startswith(incomplete.lower())]

@@ -8,7 +8,6 @@ from typing import Any
 
 from commsim.cli._output import print_facts, print_notes, print_section, print_table
 from commsim.planning.buckets import WORTH
-from commsim.planning.comparison import Offer
 from commsim.planning.emission import Emission
 from commsim.planning.plans import TIE, Plan, Plans
 from commsim.planning.reasons import Rejection, explain
@@ -170,37 +169,6 @@ def show_reliability(plans: Plans, found: Reliability) -> None:
             ("with one node 10 % slower", _change(slow, step.duration)),
         ]
     )  # fmt: skip
-
-
-def show_offers(offers: Sequence[Offer], objective: str) -> None:
-    """A cluster a line."""
-    rows = []
-    for offer in offers:
-        name = f"{offer.cluster.name} x {offer.cluster.nodes}"
-        if offer.plan is None or offer.duration is None:
-            rows.append((name, f"{offer.cluster.n_ranks:,}", "-", "-", "-", "-", "", offer.why))
-            continue
-        rows.append(
-            (
-                name, f"{offer.cluster.n_ranks:,}", format_time(offer.plan.duration),
-                _percent(offer.plan.step.mfu), f"{offer.duration / DAY:,.1f} days",
-                "unknown" if offer.cost is None else f"{offer.cost:,.0f}",
-                "*" if offer.front else "", layout_text(offer.plan.layout),
-            )
-        )  # fmt: skip
-    print_table(
-        f"clusters by {objective}, for 10^12 tokens",
-        ("cluster", ">GPUs", ">step", ">MFU", ">time", ">USD", "front", "layout"), rows,
-    )  # fmt: skip
-    print("  * not beaten in time, cost and memory at once")
-    prices = {offer.cluster.name: offer.price for offer in offers}
-    print_section(
-        "prices",
-        [
-            f"{name}: {'not known: state price_per_gpu_hour in its file' if p is None else p.text}"
-            for name, p in prices.items()
-        ],
-    )
 
 
 def _row(plan: Plan, played: bool) -> tuple[str, ...]:

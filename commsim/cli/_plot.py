@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from commsim.diagnosis.findings import Findings
     from commsim.engine.timeline import Timeline
     from commsim.measurements.measurement import Measurement
+    from commsim.planning.comparison import Offer
     from commsim.planning.plans import Plans
     from commsim.planning.scaling import Point
     from commsim.prediction import Prediction
@@ -251,6 +252,13 @@ def planned(found: Plans, points: Sequence[Point] = ()) -> Iterator[Picture]:
         from commsim.report.plots.scaling import step_scaling
 
         yield "scaling", step_scaling(steps, f"The best layouts of {found.model.name} by GPUs")
+
+
+def offered(found: Sequence[Offer]) -> Iterator[Picture]:
+    """What 10^12 tokens take and cost on several clusters, and where that goes."""
+    from commsim.report.plots.offers import offers
+
+    yield "clusters", offers(found)
 
 
 def calibrated(measurements: Sequence[Measurement], profile: Profile) -> Iterator[Picture]:

@@ -1,35 +1,68 @@
-"""`commsim compare`: one operation on two clusters, and what the difference is due to."""
+"""`commsim compare`: an operation on two clusters, a training on several, and what differs."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import Annotated, Any
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
 from commsim.cli import _arguments as a
-from commsim.cli import _plot as pictures
+from commsim.cli import _planning as p
+from commsim.cli._compared import compared
 from commsim.cli._drawn import Drawn, Plot, Report, Theme
-from commsim.cli._output import print_json, print_table
-from commsim.cli.predict import breakdown_text
-from commsim.errors import CommsimError
-from commsim.prediction import Prediction
-from commsim.report.comparison import Cause, Overrides, causes, cost_per_operation
-from commsim.units import Bytes, Seconds, format_size, format_time, parse_size
+from commsim.errors import PlanError, UnknownNameError
+from commsim.report.comparison import Overrides
+from commsim.topology.cluster import Cluster
+from commsim.units import parse_size
 
 SIZES = ("64KiB", "1MiB", "16MiB", "256MiB", "1GiB")
+OPERATION = ("size", "library", "library_a", "library_b", "env", "ranks", "root", "redop", "launch")
+TRAINING = (
+    "global_batch", "seq", "objective", "framework", "only", "exclude", "simulate", "tune",
+    "engine", "jobs", "results",
+)  # fmt: skip
+"""Options of the one question alone, and of the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the clusters as it was asked for."""
+
+    source: str
+    nodes: int | None
+    settings: tuple[str, ...]
+
+    def cluster(self, changes: Overrides | None = None) -> Cluster:
+        """What was asked for, with some keys changed."""
+        return a.read_cluster(
+            self.source, nodes=self.nodes, settings=self.settings, changes=changes
+        )
 
 
 def compare(
+    context: typer.Context,
     cluster_a: Annotated[str, typer.Argument(metavar="CLUSTER_A", show_default=False)],
     cluster_b: Annotated[str, typer.Argument(metavar="CLUSTER_B", show_default=False)],
-    op: a.OperationText,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="OP | CLUSTER_C...",
+            help="The operation, of two clusters; with --model more clusters. NAME@16: of 16 "
+            "machines.",
+            show_default=False,
+        ),
+    ] = None,
     size: Annotated[
         list[str] | None,
         typer.Option("--size", "-s", help=f"Repeatable. Default: {', '.join(SIZES)}."),
     ] = None,
     nodes: a.Nodes = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs of each cluster: as many machines as that takes.")
+    ] = None,
     nodes_a: Annotated[int | None, typer.Option(help="Machines of A alone.")] = None,
     nodes_b: Annotated[int | None, typer.Option(help="Machines of B alone.")] = None,
     settings: a.Settings = None,
@@ -41,179 +74,121 @@ def compare(
     env: a.Environment = None,
     ranks: a.RanksText = None,
     root: a.Root = None,
-    dtype: a.DtypeText = "float32",
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", "-d", help="Default: float32; with --model bfloat16."),
+    ] = None,
     redop: a.RedopText = "sum",
     launch: a.Launch = "processes",
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="Compares its training instead of an operation."),
+    ] = None,
+    global_batch: Annotated[
+        int | None, typer.Option("--global-batch", help="Sequences of one step.")
+    ] = None,
+    seq: Annotated[int | None, typer.Option("--seq", help="Tokens of a sequence.")] = None,
+    objective: p.Objective = "time",
+    framework: p.Framework = None,
+    only: p.Only = None,
+    exclude: p.Exclude = None,
+    simulate: p.Simulate = None,
+    tune: p.Tune = None,
+    engine: p.Where = "auto",
+    jobs: p.Jobs = None,
+    results: p.Results = None,
     profile: a.ProfilePath = None,
     plot: Plot = None,
     theme: Theme = "auto",
     report: Report = None,
     json: a.Json = False,
 ) -> None:
-    """One operation on two clusters: times, ratio, what the difference is due to, price if known.
+    """One operation on two clusters, or the training of a model on several: what differs, and why.
 
-    Training steps on several clusters, with cost per 10^12 tokens: commsim plan -c A -c B.
+    An operation: times, ratio, what the difference is due to, price if known. A training: the best
+    layout of each cluster as `commsim plan` finds it, days and USD for 10^12 tokens, the same.
 
     Example: commsim compare dgx-a100 dgx-h100 all_reduce --size 1GiB --nodes 4
 
-    Exit codes: 0 ok, 2 bad input.
+    A training: commsim compare dgx-a100 dgx-h100 hgx-b200 --model llama3-70b --global-batch 1024
+    --seq 8192 --gpus 128; or each of its own size: dgx-a100@32 dgx-h100@16 hgx-b200@8.
+
+    Exit codes: 0 ok, 2 bad input, or a model that fits on none of the clusters.
     """
     drawn = Drawn(plot, theme, report).check()
-    sides = (
-        (cluster_a, nodes if nodes_a is None else nodes_a, set_a, library_a),
-        (cluster_b, nodes if nodes_b is None else nodes_b, set_b, library_b),
-    )
+    operation, others = _asked(context, model, rest or [])
+    if gpus is not None and (nodes, nodes_a, nodes_b) != (None, None, None):
+        raise PlanError("compare: --gpus says how many machines: leave --nodes out")
+    shared = tuple(settings or ())
+    sides = [
+        _side(cluster_a, nodes if nodes_a is None else nodes_a, gpus, (*shared, *(set_a or ()))),
+        _side(cluster_b, nodes if nodes_b is None else nodes_b, gpus, (*shared, *(set_b or ()))),
+        *(_side(other, nodes, gpus, shared) for other in others),
+    ]
+    if operation is None:
+        if model is None or global_batch is None or seq is None:
+            raise PlanError("compare: --model: a training wants --global-batch and --seq too")
+        from commsim.cli._offers import offered  # 0.5 s, which an operation does not need
+        from commsim.cli._training import training
+
+        asked = training(
+            model, global_batch=global_batch, seq=seq, objective=objective, framework=framework,
+            dtype=dtype or "bfloat16", only=only, exclude=exclude, simulate=simulate, tune=tune,
+            profile=profile, engine=engine, jobs=jobs, results=results,
+        )  # fmt: skip
+        offered([side.cluster() for side in sides], asked, drawn, json)
+        return
     first, second = (
         a.question(
-            source, op, nodes=machines, settings=[*(settings or ()), *(own or ())],
-            library=name or library, env=env, launch=launch, ranks=ranks, root=root, dtype=dtype,
-            redop=redop, profile=profile,
+            side.source, operation, nodes=side.nodes, settings=side.settings, library=name,
+            env=env, launch=launch, ranks=ranks, root=root, dtype=dtype or "float32", redop=redop,
+            profile=profile,
         )
-        for source, machines, own, name in sides
+        for side, name in zip(sides, (library_a or library, library_b or library), strict=True)
     )  # fmt: skip
-    asked = [parse_size(text) for text in size or SIZES]
-    if first.operation == "barrier":
-        asked = [0]
-    pairs = [(first.answer(nbytes), second.answer(nbytes)) for nbytes in asked]
-    largest = max(asked)
-
-    # A vendor's GPUs run with its own library, so the two can only be exchanged together.
-    other_vendor = first.cluster.gpu.vendor != second.cluster.gpu.vendor
-
-    def changed(overrides: Overrides) -> Seconds:
-        source, machines, own, _ = sides[0]
-        cluster = a.read_cluster(
-            source, nodes=machines, settings=[*(settings or ()), *(own or ())], changes=overrides
-        )
-        library = second.library if other_vendor and "node.gpu" in overrides else first.library
-        return replace(first, cluster=cluster, library=library).answer(largest).duration
-
-    found = list(causes(first.cluster, second.cluster, changed))
-    one, other = (f"{side.library.name} {side.library.version}" for side in (first, second))
-    if other_vendor:
-        found = [_with_library(cause, one, other) for cause in found]
-    elif one != other:
-        found.insert(0, _library_cause(first, second, largest))
-    data, at = _as_dict(pairs, found, largest), pairs[asked.index(largest)]
-    drawn.write(lambda: pictures.compared(first, second, found, at), "compare", data)
-    if json:
-        print_json(data)
-        return
-    _print_side_by_side(pairs)
-    _print_causes(at, found)
+    sizes = [0] if first.operation == "barrier" else [parse_size(text) for text in size or SIZES]
+    compared(first, second, sides[0].cluster, sizes, drawn, json)
 
 
-def _with_library(cause: Cause, one: str, other: str) -> Cause:
-    """The exchange of GPUs named as what it is: that of their library too."""
-    if "node.gpu" not in cause.overrides:
-        return cause
-    return replace(
-        cause,
-        attribute="GPUs, links, library",
-        before=f"{cause.before}, {one}",
-        after=f"{cause.after}, {other}",
-    )
-
-
-def _library_cause(first: a.Question, second: a.Question, nbytes: Bytes) -> Cause:
-    name = f"{second.library.name}@{second.library.version}"
-    try:
-        took, reason = replace(first, library=second.library).answer(nbytes).duration, ""
-    except CommsimError as error:
-        took, reason = math.nan, str(error)
-    return Cause(
-        attribute="library",
-        before=f"{first.library.name}@{first.library.version}",
-        after=name,
-        overrides={"library": name},
-        duration=took,
-        reason=reason,
-    )
-
-
-def _print_side_by_side(pairs: list[tuple[Prediction, Prediction]]) -> None:
-    one, other = pairs[0]
-    for letter, p in (("A", one), ("B", other)):
-        print(
-            f"{letter}: {p.cluster.name}, {p.cluster.nodes} x {p.cluster.gpus_per_node}"
-            f" {p.cluster.gpu.name}, {p.n_ranks} ranks, {p.library.name} {p.library.version}"
-        )
-    columns = ("size", ">A", ">B", ">A / B", ">A GB/s bus", ">B GB/s bus", "A", "B")
-    rows = [
-        (
-            format_size(p.collective.nbytes),
-            format_time(p.duration),
-            format_time(q.duration),
-            f"{p.duration / q.duration:.2f}",
-            f"{p.bus_bandwidth / 1e9:.4g}",
-            f"{q.bus_bandwidth / 1e9:.4g}",
-            f"{p.algorithm}/{p.protocol}".rstrip("/"),
-            f"{q.algorithm}/{q.protocol}".rstrip("/"),
-        )
-        for p, q in pairs
-    ]
-    print_table(one.collective.operation, columns, rows)
-
-
-def _print_causes(pair: tuple[Prediction, Prediction], found: list[Cause]) -> None:
-    p, q = pair
-    size = format_size(p.collective.nbytes)
-    base = ("A as it is", "", "", format_time(p.duration), "")
-    rows = [
-        (
-            cause.attribute,
-            cause.before,
-            cause.after,
-            "-" if math.isnan(cause.duration) else format_time(cause.duration),
-            cause.reason or f"x {cause.duration / p.duration:.3f}",
-        )
-        for cause in found
-    ]
-    together = (
-        "all together: B",
-        "",
-        "",
-        format_time(q.duration),
-        f"x {q.duration / p.duration:.3f}",
-    )
-    title = f"what the difference is due to, at {size}: one attribute of A changed at a time"
-    columns = ("attribute", "A", "B", ">A with it", "change")
-    print_table(title, columns, [base, *rows, together])
-    for letter, prediction in (("A", p), ("B", q)):
-        print(f"\n{letter} at {size}: {breakdown_text(prediction)}; binds: {prediction.bottleneck}")
-    for letter, prediction in (("A", p), ("B", q)):
-        money = cost_per_operation(prediction.cluster, prediction.n_ranks, prediction.duration)
-        if money is None:
-            print(f"{letter}: price not known")
-        else:
-            hourly = prediction.cluster.price_per_gpu_hour
-            print(
-                f"{letter}: {hourly:g} USD per GPU hour,"
-                f" {1e6 * money:.4g} USD per million operations"
+def _asked(
+    context: typer.Context, model: str | None, rest: Sequence[str]
+) -> tuple[str | None, Sequence[str]]:
+    """The operation, or None and the clusters after the second; PlanError on anything between."""
+    if model is None:
+        if not rest:
+            raise PlanError(
+                "compare: expected an operation (compare dgx-a100 dgx-h100 all_reduce), or a "
+                "training: --model llama3-70b --global-batch 1024 --seq 8192"
             )
+        if len(rest) > 1:
+            raise PlanError(
+                f"compare: an operation is compared on two clusters, got {' '.join(rest)} after "
+                "them; several are compared by a training: --model"
+            )
+        _refuse(context, TRAINING, f"is of a training, not of {rest[0]}: give --model instead")
+        return rest[0], ()
+    for word in rest:
+        with suppress(UnknownNameError):
+            raise PlanError(
+                f"compare: {a.read_operation(word)} and --model: one operation or a training, "
+                "leave one of them out"
+            )
+    _refuse(context, OPERATION, "is of an operation, and --model asks for a training")
+    return None, rest
 
 
-def _as_dict(
-    pairs: list[tuple[Prediction, Prediction]], found: list[Cause], largest: Bytes
-) -> dict[str, Any]:
-    return {
-        "sizes": [
-            {"a": p.to_dict(), "b": q.to_dict(), "ratio": p.duration / q.duration} for p, q in pairs
-        ],
-        "causes_at_bytes": largest,
-        "causes": [
-            {
-                "attribute": cause.attribute,
-                "a": cause.before,
-                "b": cause.after,
-                "changes": dict(cause.overrides),
-                "duration_s": cause.duration,
-                "reason": cause.reason,
-            }
-            for cause in found
-        ],
-        "price_per_gpu_hour_usd": {
-            "a": pairs[0][0].cluster.price_per_gpu_hour,
-            "b": pairs[0][1].cluster.price_per_gpu_hour,
-        },
-    }
+def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Raises PlanError on an option that was given and is none of this question."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise PlanError(f"compare: {max(parameter.opts, key=len)} {why}")
+
+
+def _side(text: str, nodes: int | None, gpus: int | None, settings: tuple[str, ...]) -> Side:
+    source, own = a.counted(text)
+    if gpus is not None and own is not None:
+        raise PlanError(f"compare: --gpus says how many machines: leave @{own} of {text} out")
+    if gpus is not None:
+        nodes = a.nodes_of(source, gpus, settings)
+    return Side(source=source, nodes=nodes if own is None else own, settings=settings)

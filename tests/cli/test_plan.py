@@ -87,8 +87,21 @@ def test_several_clusters(commsim: Command) -> None:
     assert [offer["cluster"] for offer in found] == ["dgx-h100", "dgx-a100"]
     assert [offer["n_ranks"] for offer in found] == [16, 16]
     cost = commsim(f"{ask} --objective cost")
-    assert "clusters by cost, for 10^12 tokens" in cost.out
+    assert "the best layout of each, by cost" in cost.out
     assert "days" in cost.out
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--explain", "--emit megatron", "--sensitivity", "--scaling weak", "--checkpoint 60s",
+        "--storage 100GB/s", "--mtbf 50000h", "--restart 10min",
+    ],
+)  # fmt: skip
+def test_what_is_of_one_cluster_is_refused_of_several(option: str, commsim: Command) -> None:
+    ran = commsim(f"{ASK} -c dgx-a100 {option}")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{option.split()[0]} is about one cluster; give --cluster once" in ran.err
 
 
 def test_results_are_kept_and_used_again(commsim: Command, tmp_path: Path) -> None:

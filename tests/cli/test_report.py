@@ -25,6 +25,7 @@ UNITS = {
     "ms": 1e-3, "s": 1.0, "%": 0.01,
 }  # fmt: skip
 STEP = "--model llama3-8b --cluster dgx-h100 --nodes 2 --tp 8 --global-batch 16 --seq 4096"
+TRAINING = "-m llama3.2-1b --global-batch 16 --seq 2048 --only pp=1,cp=1,micro_batch=1 --tune 0"
 PLAN = "-m llama3-8b -c dgx-h100 --global-batch 16 --seq 4096 --only pp=1 --only micro_batch=1"
 
 
@@ -107,6 +108,8 @@ def test_numbers_are_read_as_a_reader_would() -> None:
         ("predict dgx-h100 all_reduce --size 64MiB --nodes 2", 30, 3),
         ("predict dgx-h100 barrier", 3, 0),
         ("compare dgx-a100 dgx-h100 all_reduce -s 1MiB -s 1GiB --nodes 2", 10, 1),
+        (f"compare dgx-a100 dgx-h100 hgx-b200 {TRAINING}", 60, 1),
+        (f"plan -c dgx-a100 -c dgx-h100 {TRAINING}", 50, 1),
         (f"step {STEP}", 30, 3),
         (f"step {STEP} --pp 2 --simulate", 40, 4),
         (f"plan {PLAN} --explain", 60, 2),
