@@ -63,12 +63,10 @@ def _bars(given: Sequence[Offer], figures: Figures, unit: str, title: str) -> Ch
         for part, share in _shares(offer).items():
             order.setdefault(part)
             end = begun + share * value
-            text = f"{share * value:,.3g} {unit}, {share:.1%}"
+            text = f"{_number(share * value)} {unit}, {share:.1%}"
             parts.append({"cluster": name, "part": part, "begin": begun, "end": end, "text": text})
             begun = end
-        text = f"{value:,.4g} {unit}, 80 %: {low:,.4g} to {high:,.4g}"
-        if offer.tie or offer.place == 1:
-            text += ", the best" if offer.place == 1 else ", a tie with the best"
+        text = f"{_number(value)} {unit}, 80 %: {_number(low)} to {_number(high)}"
         wholes.append({"cluster": name, "low": low, "high": high, "text": text})
     down = alt.Y("cluster:N").sort(names).axis(title=None, ticks=False, labelLimit=420)
     across = alt.X("begin:Q").axis(title=f"{unit} for 10^12 tokens", tickCount=8)
@@ -77,7 +75,7 @@ def _bars(given: Sequence[Offer], figures: Figures, unit: str, title: str) -> Ch
     words = whole.encode(x="high:Q", text="text:N")
     return alt.layer(
         bars.mark_bar(opacity=0.85).encode(
-            x=across, x2="end:Q", color=colour("part", list(order), always=True)
+            x=across, x2="end:Q", color=colour("part", list(order), always=True, orient="bottom")
         ),
         whole.mark_rule(color=BLACK, strokeWidth=2).encode(x="low:Q", x2="high:Q"),
         words.mark_text(align="left", dx=6, stroke=GROUND, strokeWidth=4, strokeJoin="round"),
@@ -93,6 +91,10 @@ def _shares(offer: Offer) -> dict[str, Seconds]:
     assert offer.plan is not None
     whole = offer.plan.duration
     return {k: v / whole for k, v in offer.plan.step.breakdown.items() if v > 1e-3 * whole}
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _name(offer: Offer) -> str:
