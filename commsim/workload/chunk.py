@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from commsim.workload import bucketing, exchange, operations, passes
+from commsim.workload import bucketing, ends, exchange, passes
 from commsim.workload.exchange import Unit
 from commsim.workload.layer import Layer
 from commsim.workload.layout import Layout
@@ -86,20 +86,20 @@ def _cost(
     before, after = shares.of_ends(model, layout)
     if chunk.embedding:
         if model.kind == "list":
-            work = listed(model, layout)
+            first = ends.of_work(listed(model, layout), s, before)
         else:
-            work = operations.embedding(model, s.shape)
-        parts.append((*end(work, s, before), 1, before, None))
+            first = ends.embedding(model, s, before)
+        parts.append((*first, 1, before, None))
     for layer, count in within:
         share = shares.of_layer(model, layer, layout)
         parts.append((*_layer(layer, s, share), count, share, layer))
     if chunk.head and model.kind != "list":
-        heads = end(operations.head(model, s.shape), s, after)
+        heads = ends.head(model, s, after)
         if model.mtp:
             layer = model.stacks[-1][0]
             extra = _layer(layer, s, shares.of_layer(model, layer, layout))
             project = Matmul(s.shape.tokens, model.hidden / s.shape.tp, 2 * model.hidden)
-            joined = end(Work((project,)), s, Share())
+            joined = ends.of_work(Work((project,)), s, Share())
             for _ in range(model.mtp):
                 heads = tuple(
                     h.plus(e).plus(j).plus(p)
@@ -107,7 +107,7 @@ def _cost(
                         heads,
                         extra,
                         joined,
-                        end(operations.head(model, s.shape), s, Share()),
+                        ends.head(model, s, Share()),
                         strict=True,
                     )
                 )  # type: ignore[assignment]
@@ -132,16 +132,3 @@ def _layer(layer: Layer, s: Setting, share: Share) -> tuple[Pass, Pass]:
     forward = passes.forward(layer, s)
     backward = passes.backward(layer, s, forward, share.trained)
     return passes.together(forward, backward, s) if s.paired else (forward, backward)
-
-
-def end(work: Work, s: Setting, share: Share) -> tuple[Pass, Pass]:
-    """Passes of what stands before the first layer or after the last: never recomputed, never in 8
-    bit."""
-    plain = replace(s, narrow=False)
-    back = operations.backward(work)
-    summed = passes.summing(share.trained, s)
-    weight = passes.products(tuple(p for p in back.matmuls if p.of_weight), plain)
-    return (
-        Pass(passes.seconds(work, plain, backward=False)),
-        Pass(passes.seconds(back, plain, backward=True) + summed, weight=weight + summed.traffic),
-    )

@@ -4,7 +4,7 @@
     attention  = flops x seen / (ceiling x flash)                  fused kernels
                | flops / (ceiling x unfused) + maps x passes / memory     scores written to memory
     traffic    = bytes moved / (memory bandwidth x stream)
-    kernels    = launches x gap
+    kernels    = launches x gap; where the host waits for each, launches x (gap + waited)
     experts    products in groups reach `grouped` of that
     together   x (1 + variation sqrt(2 ln GPUs)): all wait for the slowest of many (the expected
                largest of normal deviates, at most; Sinha et al., SC'22, "Not All GPUs Are Created
@@ -135,6 +135,9 @@ class Spent:
 
 def product_seconds(p: Matmul, d: Device, v: Mapping[str, float], narrow: bool) -> Seconds:
     """One (grouped) matrix product, s."""
+    if p.pieces > 1:
+        part = replace(p, m=p.m / p.pieces, pieces=1)
+        return p.pieces * product_seconds(part, d, v, narrow)
     narrow = narrow and p.narrow
     rate = d.ceiling8 * v["matmul8"] if narrow else d.ceiling * v["matmul"]
     if p.k % 8 or p.n % 8:
@@ -178,9 +181,16 @@ def core_seconds(
 
 
 def seconds(
-    work: Work, d: Device, v: Mapping[str, float], narrow: bool, fused: bool, backward: bool
+    work: Work,
+    d: Device,
+    v: Mapping[str, float],
+    narrow: bool,
+    fused: bool,
+    backward: bool,
+    waits: bool = False,
 ) -> Spent:
-    """What `work` takes on the device with these constants, s."""
+    """What `work` takes on the device with these constants, s. waits: the host waits for kernels
+    and never runs ahead."""
     products = sum(product_seconds(p, d, v, narrow) for p in work.matmuls)
     attention = sum(core_seconds(c, d, v, fused, backward) for c in work.cores)
     moved = work.moved
@@ -192,4 +202,6 @@ def seconds(
     launches = work.launches + (0 if fused else 5 * len(work.cores))
     busy = products + attention + traffic + launches * v["gap"]
     kernels = launches * v["gap"] + max(0.0, launches * v["host"] - busy)
+    if waits:
+        kernels += launches * v["waited"]
     return Spent(products, attention, traffic, kernels)

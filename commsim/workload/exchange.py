@@ -15,9 +15,10 @@ Gradients and parameters of zero_stage 0 to 2 travel in the frameworks' buckets
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from commsim.units import Seconds
+from commsim.workload.communication import Message
 from commsim.workload.layout import Layout
 from commsim.workload.layouts.shares import Share
 from commsim.workload.passes import Pass, Sent, Setting
@@ -97,8 +98,7 @@ def sharded(
     """
     forward: list[Sent] = []
     backward: list[Sent] = []
-    alone = s.framework.gathers == 1  # else a matrix at a time, each waited for
-    gather = layout.overlap_param_gather and alone
+    gather = layout.overlap_param_gather
     # A gather that is waited for comes after the reduction before it: one communicator, in order.
     reduce = layout.overlap_grad_reduce and gather
     for i, unit in enumerate(units):
@@ -145,15 +145,26 @@ def of_unit(share: Share, s: Setting, layout: Layout) -> tuple[list[Sent], list[
     ):
         if held:
             m = s.messages.of("all_gather", kind, held * s.shape.bytes / pieces)
-            gathers.append(Sent("dp", m, 0.0, pieces))
+            gathers.append(Sent("dp", _listed(m, s), 0.0, pieces))
         if trained:
             nbytes = trained * s.framework.grad_bytes
             m = s.messages.of("reduce_scatter", kind, nbytes / pieces)
-            reduces.append(Sent("dp", m, 0.0, pieces))
+            reduces.append(Sent("dp", _listed(m, s), 0.0, pieces))
             if layout.hsdp is not None and kind == "shard":
                 m = s.messages.of("all_reduce", "replicate", nbytes / layout.hsdp)
                 reduces.append(Sent("dp", m, 0.0))
     return gathers, reduces
+
+
+def _listed(m: Message, s: Setting) -> Message:
+    """The message at no more than the rate of code that gathers and reduces lists of tensors."""
+    if s.framework.gathers == 1 or not m.duration:
+        return m
+    duration = max(m.duration, m.nbytes / s.values["listed"])
+    return replace(
+        m, duration=duration, nics=m.nics * m.duration / duration,
+        scale_up=m.scale_up * m.duration / duration,
+    )  # fmt: skip
 
 
 def after(

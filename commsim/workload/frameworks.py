@@ -21,10 +21,12 @@ class Framework:
     fused_attention: no map of scores is written to memory. eager: element-wise kernels are not
     fused. optimizer_bytes: read and written by one optimizer step for each parameter: gradient
     (twice, for its norm), two moments, main weight, weight. gathers: collectives for one layer of
-    ZeRO-3; where there are several, each is waited for. summing_bytes: read and written in each
-    micro-batch for each parameter, to add its gradient to the sum or to copy it where it is sent
-    from, and weights to where products read them. one_copy: a token goes to another machine once,
-    however many of its experts are there (else once for each expert).
+    ZeRO-3; where there are several, they are of lists of tensors and pass at no more than one rate
+    (the profile's `listed`). summing_bytes: read and written in each micro-batch for each
+    parameter, to add its gradient to the sum or to copy it where it is sent from, and weights to
+    where products read them. one_copy: a token goes to another machine once, however many of its
+    experts are there (else once for each expert). waits: the host waits for the GPU's kernels and
+    does not run ahead of it.
     """
 
     stack: str
@@ -37,6 +39,7 @@ class Framework:
     summing_bytes: int = 8
     one_copy: bool = False
     regathers: bool = True
+    waits: bool = False
 
 
 _FRAMEWORKS = {
@@ -76,7 +79,7 @@ def _framework(name: str, dtype: str, zero_stage: int, cut: bool) -> Framework:
     if name == "deepspeed" and dtype == "bfloat16" and zero_stage == 1:
         found = replace(found, summing_bytes=BF16_OPTIMIZER)
     if name == "deepspeed" and cut:
-        found = replace(found, fused_attention=False)
+        found = replace(found, fused_attention=False, waits=True)
     if dtype != "float16":
         return found
     found = replace(found, fused_attention=False)
@@ -96,7 +99,8 @@ def framework(layout: Layout) -> Framework:
     float16 is taken for the code of before 2022, when bfloat16 and FlashAttention (Dao et al.,
     arXiv:2205.14135) came into use: scores go through memory; Megatron and DeepSpeed exchange
     gradients in 16 bit after the backward products; ZeRO-3 gathers one matrix after the other.
-    DeepSpeed with tensor or pipeline parallelism is Megatron-DeepSpeed, of the same years.
+    DeepSpeed with tensor or pipeline parallelism is Megatron-DeepSpeed, of the same years, whose
+    engine goes through a schedule's instructions one by one (0.6.5, runtime/pipe/engine.py).
     """
     cut = layout.tp * layout.pp > 1
     return _framework(layout.framework, layout.dtype, layout.zero_stage, cut)

@@ -16,6 +16,13 @@ from functools import lru_cache
 from commsim.workload.layout import Layout
 from commsim.workload.model import Attention, Experts, FeedForward, Layer, Model
 
+MERGED = 4
+"""Elements moved, forward, for each result of every step of a ring of context-parallel ranks: it is
+rescaled and added to a sum in 32 bit (10 bytes where fused, 18 where not), and backward gradients
+of queries, keys and values are added (6 bytes each): some 20 bytes in both, of which `backward`
+takes 1.6 times the forward's 8 (Transformer Engine 2.20.2, pytorch/attention/dot_product_attention/
+context_parallel.py: flash_attn_fwd_incremental_out_correction, dq.add_)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
@@ -24,7 +31,9 @@ class Matmul:
     narrow: may run in 8 bit if the layout does. grouped: in one kernel of an expert each.
     of_weight: makes a weight's gradient, of operands that other products read before it. given: its
     input is data, whose gradient nobody wants. taps: inner sums of a convolution for each channel.
-    elements: what it reads and writes (0: operands and result once).
+    elements: what it reads and writes (0: operands and result once). pieces: kernels that it is cut
+    into, by rows, so that a message's parts run beside them; row: row-parallel, whose backward by
+    the input is cut as well (its gradient is gathered).
     """
 
     m: float
@@ -37,6 +46,8 @@ class Matmul:
     given: bool = False
     taps: int = 1
     elements: float = 0.0
+    pieces: int = 1
+    row: bool = False
 
     @property
     def flops(self) -> float:
@@ -86,7 +97,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What of a layout changes the work of a layer."""
+    """What of a layout changes the work of a layer. pieces: of a product beside a message."""
 
     batch: int
     seq: int
@@ -97,6 +108,7 @@ class Shape:
     sequence_parallel: bool = False
     bytes: int = 2
     eager: bool = False
+    pieces: int = 1
 
     @property
     def tokens(self) -> float:
@@ -116,6 +128,7 @@ def shape_of(layout: Layout, eager: bool = False) -> Shape:
         etp=layout.tp if layout.etp is None else layout.etp,
         sequence_parallel=layout.sequence_parallel and layout.tp > 1,
         bytes=4 if layout.dtype == "float32" else 2, eager=eager,
+        pieces=layout.tp if layout.tp_comm_overlap and layout.sequence_parallel else 1,
     )  # fmt: skip
 
 
@@ -127,7 +140,7 @@ def _attention(a: Attention, hidden: int, s: Shape) -> tuple[list[Matmul], Core,
     q, k, v = heads * a.head_dim, kv_heads * a.head_dim, kv_heads * a.value_dim
     products = []
     if a.kv_rank is None:
-        products.append(Matmul(t, q + k + v, hidden))
+        products.append(Matmul(t, q + k + v, hidden, pieces=s.pieces))
     else:
         if a.q_rank is None:
             products.append(Matmul(t, q, hidden))
@@ -136,10 +149,12 @@ def _attention(a: Attention, hidden: int, s: Shape) -> tuple[list[Matmul], Core,
         up = heads * (a.head_dim - a.rope_dim + a.value_dim)
         products += [Matmul(t, a.kv_rank + a.rope_dim, hidden), Matmul(t, up, a.kv_rank)]
         k, v = q, heads * a.value_dim
-    products.append(Matmul(t, hidden, heads * a.value_dim))
+    products.append(Matmul(t, hidden, heads * a.value_dim, pieces=s.pieces, row=True))
     seen = a.keys_seen(s.seq, causal_half=True) / s.seq
     core = Core(s.batch, heads, s.seq / s.cp, s.seq, a.head_dim, a.value_dim, seen, kv_heads)
     copies = 2 * t * (q + k + 2 * v) if s.eager else 0.0
+    if s.cp > 1:
+        copies += MERGED * s.cp * t * heads * a.value_dim
     return products, core, 2 * t * (q + k) + copies
 
 
@@ -150,7 +165,10 @@ def _feed(f: FeedForward | Experts, hidden: int, s: Shape) -> tuple[list[Matmul]
     if isinstance(f, FeedForward):
         width = f.width / s.tp
         return (
-            [Matmul(t, wide * width, hidden), Matmul(t, hidden, width)],
+            [
+                Matmul(t, wide * width, hidden, pieces=s.pieces),
+                Matmul(t, hidden, width, pieces=s.pieces, row=True),
+            ],
             t * (wide + 1) * width,
             1,
         )
@@ -205,9 +223,10 @@ def backward(work: Work, frozen: bool = False) -> Work:
     products = []
     for p in work.matmuls:
         if not p.given:
-            products.append(replace(p, n=p.k / p.taps, k=p.n * p.taps))
+            pieces = p.pieces if p.row else 1
+            products.append(replace(p, n=p.k / p.taps, k=p.n * p.taps, pieces=pieces))
         if not frozen:
-            products.append(replace(p, m=p.k, k=p.m, of_weight=True))
+            products.append(replace(p, m=p.k, k=p.m, of_weight=True, pieces=1))
     return Work(tuple(products), work.cores, 1.6 * work.moved, 1.8 * work.launches)
 
 

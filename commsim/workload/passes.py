@@ -118,9 +118,8 @@ def backward(layer: Layer, s: Setting, ahead: Pass, trained: float = 0.0) -> Pas
 
 def seconds(work: Work, s: Setting, backward: bool) -> Spent:
     """What a piece of work takes here, s."""
-    return compute.seconds(
-        work, s.device, s.values, s.narrow, s.framework.fused_attention, backward
-    )
+    f = s.framework
+    return compute.seconds(work, s.device, s.values, s.narrow, f.fused_attention, backward, f.waits)
 
 
 def summing(trained: float, s: Setting) -> Spent:

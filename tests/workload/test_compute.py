@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from commsim.topology.parts import gpu
 from commsim.workload.compute import Device, core_seconds, device, product_seconds, seconds
-from commsim.workload.operations import Core, Matmul, Work
+from commsim.workload.operations import Core, Matmul, Work, backward
 
 PLAIN = {
     "matmul": 1.0, "matmul8": 1.0, "flash": 0.5, "unfused": 0.5, "narrow_head": 0.5, "stream": 1.0,
@@ -42,6 +42,21 @@ def test_five_tiles_on_four_multiprocessors_take_two_waves() -> None:
     product = Matmul(128, 5 * 128, 4096)
     even = product_seconds(product, SMALL, PLAIN, False)
     assert product_seconds(product, SMALL, uneven, False) == pytest.approx(even * 8 / 5)
+
+
+def test_a_product_in_pieces_has_the_waves_of_its_pieces() -> None:
+    # 4 rows of 5 tiles are 20 tiles, 5 whole waves of 4; piece by piece 4 times 2 waves
+    uneven = PLAIN | {"wave": 1.0}
+    whole = product_seconds(Matmul(512, 640, 4096), SMALL, uneven, False)
+    cut = product_seconds(Matmul(512, 640, 4096, pieces=4), SMALL, uneven, False)
+    assert cut == pytest.approx(whole * 8 / 5)
+
+
+def test_only_the_products_beside_messages_are_cut() -> None:
+    """Row-parallel ones backward too, for their gradient is gathered; weights' gradients never."""
+    column, row = Matmul(512, 256, 128, pieces=4), Matmul(512, 128, 256, pieces=4, row=True)
+    found = backward(Work((column, row)))
+    assert [p.pieces for p in found.matmuls] == [1, 1, 4, 1]
 
 
 def test_rows_that_are_no_multiple_of_sixteen_bytes_run_slowly() -> None:

@@ -105,15 +105,17 @@ def test_zero_3_gathers_twice_and_reduces_once_for_each_micro_batch() -> None:
 
 def test_tensor_parallel_messages_by_hand() -> None:
     """Sequence parallelism: forward 2 all_gathers and 2 reduce_scatters a layer, backward 4 and 2
-    (the inputs come again), each of tokens x hidden x 2 bytes."""
+    (the inputs come again), each of tokens x hidden x 2 bytes. The embedding: a reduce_scatter and
+    back an all_gather; the head: an all_gather and back what first products send. Without it: the
+    embedding's rows are summed, and the head's gradient."""
     layout = Layout(tp=8, dp=4, global_batch=8, seq_len=2048)
     found = predict_step(SMALL, H100, layout)
     gathers, scatters = of(found, "tp", "all_gather"), of(found, "tp", "reduce_scatter")
     assert {s.message.nbytes for s in gathers + scatters} == {2048 * 4096 * 2}
-    assert sum(s.count for s in gathers) == 2 * 32 * (2 + 4)
-    assert sum(s.count for s in scatters) == 2 * 32 * (2 + 2)
+    assert sum(s.count for s in gathers) == 2 * (32 * (2 + 4) + 3)
+    assert sum(s.count for s in scatters) == 2 * (32 * (2 + 2) + 2)
     plain = predict_step(SMALL, H100, replace(layout, sequence_parallel=False))
-    assert sum(s.count for s in of(plain, "tp", "all_reduce")) == 2 * 32 * (2 + 2)
+    assert sum(s.count for s in of(plain, "tp", "all_reduce")) == 2 * (32 * (2 + 2) + 2)
 
 
 def test_experts_travel_there_and_back() -> None:

@@ -18,11 +18,11 @@ runs beside the scatter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from commsim.units import Seconds
-from commsim.workload import chunk, compute, operations, passes
+from commsim.workload import chunk, compute, ends, operations, passes
 from commsim.workload.communication import Message
 from commsim.workload.layer import Experts, Layer
 from commsim.workload.layout import Layout
@@ -32,7 +32,7 @@ from commsim.workload.layouts.stages import Chunk
 from commsim.workload.listed import listed
 from commsim.workload.model import Model
 from commsim.workload.operations import Matmul, Work
-from commsim.workload.passes import Setting
+from commsim.workload.passes import Pass, Sent, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +71,40 @@ def units(model: Model, layout: Layout, s: Setting, part: Chunk) -> tuple[Unit, 
     found: list[Unit] = []
     if part.embedding:
         if model.kind == "list":
-            work = listed(model, layout)
+            first = ends.of_work(listed(model, layout), s, before)
         else:
-            work = operations.embedding(model, s.shape)
-        found.append(_end("embedding", work, s, before))
+            first = ends.embedding(model, s, before)
+        found.append(_end("embedding", first, before))
     at = part.first
     for layer, count in chunk.kinds(model, part.first, part.stop):
         one = _layer(layer, s, shares.of_layer(model, layer, layout))
         found += [Unit(f"layer {at + i}", *one, layer) for i in range(count)]
         at += count
     if part.head and model.kind != "list":
-        head = _end("head", operations.head(model, s.shape), s, after)
+        head = _end("head", ends.head(model, s, after), after, _head_product(model, s))
         found.append(_with_more_tokens(model, layout, s, head) if model.mtp else head)
     return tuple(found)
 
 
-def _end(name: str, work: Work, s: Setting, share: Share) -> Unit:
-    ahead, back = chunk.end(work, s, share)
+def _end(name: str, both: tuple[Pass, Pass], share: Share, product: Seconds = 0.0) -> Unit:
+    """product: s of each of the products that its hidden messages run beside."""
+    ahead, back = both
     total, weight = back.spent.total, back.weight
+
+    def beats(work: Seconds, sent: tuple[Sent, ...]) -> Beats:
+        found = [
+            Beat(product if m.exposed < m.message.duration else 0.0, "tp", m.message) for m in sent
+        ]
+        return Beat(work - sum(b.work for b in found)), *found
+
     return Unit(
-        name, (Beat(ahead.spent.total),), (Beat(total),), (Beat(total - weight),), weight, share
-    )
+        name, beats(ahead.spent.total, ahead.sent), beats(total, back.sent),
+        beats(total - weight, back.sent), weight, share,
+    )  # fmt: skip
+
+
+def _head_product(model: Model, s: Setting) -> Seconds:
+    return passes.products(operations.head(model, s.shape).matmuls, replace(s, narrow=False))
 
 
 def _with_more_tokens(model: Model, layout: Layout, s: Setting, head: Unit) -> Unit:
@@ -99,7 +112,7 @@ def _with_more_tokens(model: Model, layout: Layout, s: Setting, head: Unit) -> U
     layer = model.stacks[-1][0]
     forward, backward, dgrad, weight, _ = _layer(layer, s, shares.of_layer(model, layer, layout))
     product = Matmul(s.shape.tokens, model.hidden / s.shape.tp, 2 * model.hidden)
-    joined = _end("projection", Work((product,)), s, Share())
+    joined = _end("projection", ends.of_work(Work((product,)), s, Share()), Share())
     n = model.mtp
     return Unit(
         head.name,

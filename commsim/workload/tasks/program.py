@@ -91,8 +91,8 @@ class _Writer:
             [
                 Rules(
                     gradients.of_units(layout, s, row) if every and not alone else None,
-                    layout.overlap_param_gather and s.framework.gathers == 1,
-                    layout.overlap_grad_reduce and s.framework.gathers == 1,
+                    layout.overlap_param_gather,
+                    layout.overlap_grad_reduce,
                 )
                 for row in rows
             ]
