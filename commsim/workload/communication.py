@@ -105,7 +105,7 @@ def _message(cluster: Cluster, operation: str, ranks: tuple[int, ...], nbytes: i
     least = 0.0
     if where.domains > 1:
         sisters = cluster.gpus_per_node / where.max_per_host
-        least = sisters * _leaving(operation, nbytes, where) / _nics(cluster)
+        least = sisters * leaving(operation, nbytes, where.n, where.max_per_host) / nics(cluster)
     duration = max(alone.duration, least)
     within = 0.0
     if where.max_per_domain > 1:
@@ -116,9 +116,8 @@ def _message(cluster: Cluster, operation: str, ranks: tuple[int, ...], nbytes: i
     )  # fmt: skip
 
 
-def _leaving(operation: str, nbytes: int, where: Placement) -> float:
-    """Bytes that one group sends out of a machine."""
-    n, local = where.n, where.max_per_host
+def leaving(operation: str, nbytes: Bytes, n: int, local: int) -> float:
+    """Bytes that a group of n ranks sends out of a machine which has `local` of them."""
     if operation == "all_reduce":
         return 2 * nbytes * (n - 1) / n
     if operation == "all_to_all":
@@ -132,7 +131,7 @@ def _sent(operation: str, nbytes: int, where: Placement) -> float:
     """Bytes that one GPU sends to others of its domain."""
     if operation == "all_to_all":
         return nbytes * (where.max_per_domain - 1) / where.n
-    return _leaving(operation, nbytes, where)
+    return leaving(operation, nbytes, where.n, where.max_per_host)
 
 
 def _scale_up(cluster: Cluster) -> float:
@@ -141,7 +140,7 @@ def _scale_up(cluster: Cluster) -> float:
     return SCALE_UP_SHARE * (gpu.scale_up_bandwidth or gpu.host_bandwidth or float("inf"))
 
 
-def _nics(cluster: Cluster) -> float:
+def nics(cluster: Cluster) -> float:
     """What a machine's NICs carry, bytes/s in one direction."""
     return NIC_SHARE * sum(nic.rate for nic in cluster.node.nics)
 
@@ -152,7 +151,7 @@ def _hop(cluster: Cluster, ranks: tuple[int, ...], nbytes: int, tp: int) -> Mess
     alone = predict(one, cluster)
     least = 0.0
     if place(cluster, ranks).domains > 1:
-        least = min(tp, cluster.gpus_per_node) * nbytes / _nics(cluster)
+        least = min(tp, cluster.gpus_per_node) * nbytes / nics(cluster)
     duration = max(alone.duration, least)
     within = 0.0 if least else min(1.0, nbytes / _scale_up(cluster) / duration)
     return Message(

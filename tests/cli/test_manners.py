@@ -36,6 +36,7 @@ LINES = {
     "explain": "explain dgx-h100 all_reduce --size 2MiB --nodes 2",
     "infer": "infer --model llama3-8b --cluster dgx-h100 --tp 8",
     "names": "names clusters",
+    "place": "place rtx4090x8 --traffic mine=all_reduce:1MiB:1:0,4/1,5/2,6/3,7",
     "plan": "plan -m llama3-8b -c dgx-h100 --global-batch 16 --seq 4096 --only pp=1 --simulate 0",
     "predict": "predict dgx-h100 all_reduce --size 1GiB --nodes 2",
     "report": "report predict dgx-h100 all_reduce --size 1GiB -o {folder}/report.html",
