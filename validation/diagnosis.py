@@ -188,7 +188,7 @@ def _profiles_left_out() -> dict[str, Profile]:
     from validation import fit  # takes seconds to load and minutes to run
 
     points = read_points()
-    fitter = fit.Fitter(points, informed=False)
+    fitter = fit.Fitter(points, ("public",))
     platforms = sorted({point.platform for point in points})
     solutions = {name: fitter.fit(name) for name in platforms}
     left_out = np.full(len(points), np.nan)

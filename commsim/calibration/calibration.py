@@ -123,6 +123,7 @@ def _covered(asked: Problem, base: Profile) -> tuple[Covered, ...]:
             hardware=hardware, operation=operation, points=len(mine),
             ranks=_ends(p.case.ranks for p in mine), nodes=_ends(p.case.nodes for p in mine),
             sizes=_ends(p.collective.nbytes for p in mine),
+            settings=tuple(dict.fromkeys(" ".join(p.case.setting) for p in mine if p.case.setting)),
         )
         for (hardware, operation), mine in groups.items()
     ]  # fmt: skip

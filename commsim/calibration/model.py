@@ -16,6 +16,8 @@ from commsim.cost.calibrated import Case
 from commsim.cost.profile import Profile
 from commsim.errors import ProfileError
 
+HARDWARE = ("generation", "vendor", "link", "transport", "attach", "pair", "cpu")
+"""Kinds of tags that tell machines apart; any other is a word of the setting."""
 KINDS = ("generation", "transport")
 """Where machines in one calibration differ by these tags, each gets deviations of its own."""
 
@@ -66,11 +68,7 @@ def problem(points: Sequence[Point], base: Profile, family: str) -> Problem:
                 "library and version"
             ) from error
         used |= set(asked.used)
-    several = {
-        kind: tags
-        for kind in KINDS
-        if len(tags := sorted({t.get(kind, "none") for b in found for t in b.tags} - {"none"})) > 1
-    }
+    several = _several([tags for batch in found for tags in batch.tags])
     free = [n for n in base.constants if n in used and base.constants[n].machines > 0]
     p = Parameters(
         limits=limits, kinds={name: tuple(several) if name in free else () for name in limits}
@@ -87,6 +85,19 @@ def problem(points: Sequence[Point], base: Profile, family: str) -> Problem:
         nbytes=np.array([float(point.collective.nbytes) for point in points]),
         cases=tuple(point.case for point in points),
     )  # fmt: skip
+
+
+def _several(tags: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """The values of every kind of tag by which these points differ: of hardware, KINDS; of
+    settings, any, where not being set is one more way."""
+    found = {}
+    for kind in dict.fromkeys(kind for each in tags for kind in each):
+        if kind in KINDS or kind not in HARDWARE:
+            values = {each.get(kind, "none") for each in tags}
+            known = sorted(values - {"none"})
+            if len(known if kind in KINDS else values) > 1:
+                found[kind] = known
+    return found
 
 
 def fit(

@@ -29,7 +29,8 @@ def batches(points: Sequence[Asked]) -> list[Batch]:
         m = machine(cluster, _facts(choice))
         f = features(collective, choice.chosen, _facts(choice), m)
         floor = cost.least_launch(_facts(choice))
-        sorted_[choice.chosen.algorithm, choice.chosen.protocol].append((i, f, dict(m.tags), floor))
+        tags = dict(cost.tags_of(m, _facts(choice)))
+        sorted_[choice.chosen.algorithm, choice.chosen.protocol].append((i, f, tags, floor))
     return [_batch(algorithm, rows) for (algorithm, _), rows in sorted_.items()]
 
 

@@ -78,8 +78,8 @@ class Smooth:
         return tuple(
             Correction(
                 hardware=case.hardware, operation=case.operation, algorithm=case.algorithm,
-                protocol=case.protocol, ranks=case.ranks, nodes=case.nodes, sizes=SIZES,
-                logs=tuple(map(float, logs)),
+                protocol=case.protocol, ranks=case.ranks, nodes=case.nodes, setting=case.setting,
+                sizes=SIZES, logs=tuple(map(float, logs)),
             )
             for case, logs in self.logs.items()
         )  # fmt: skip
@@ -185,7 +185,9 @@ class _Means:
     def all(self) -> dict[Case, Array]:
         """Of every choice in every group, of each without the other, and of neither."""
         found = {
-            replace(choice, ranks=group.ranks, nodes=group.nodes): mine + theirs
+            replace(choice, ranks=group.ranks, nodes=group.nodes, setting=group.setting): (
+                mine + theirs
+            )
             for choice, mine in zip(self.choices, self.of_choice, strict=True)
             for group, theirs in zip(self.groups, self.of_group, strict=True)
         }

@@ -45,7 +45,8 @@ def calibrated_class(nodes: int, nbytes: float) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """What a calibration tells apart: `hardware` as generation/link/transport; the group's ranks
-    and nodes (NVLink domains, or machines); what the library chose."""
+    and nodes (NVLink domains, or machines); what the library chose; its version and the variables
+    that change how bytes move."""
 
     hardware: str
     operation: str
@@ -53,6 +54,7 @@ class Case:
     nodes: int
     algorithm: str
     protocol: str
+    setting: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
@@ -60,8 +62,8 @@ class Case:
 
 
 def any_group(case: Case) -> Case:
-    """The same choice, whatever group makes it."""
-    return replace(case, ranks=0, nodes=0)
+    """The same choice, whatever group makes it and in whatever setting."""
+    return replace(case, ranks=0, nodes=0, setting=())
 
 
 def any_choice(case: Case) -> Case:
@@ -79,8 +81,9 @@ def sorted_cases(known: Iterable[Case]) -> dict[Case, list[Case]]:
 
 def closest(case: Case, known: Mapping[Case, Sequence[Case]]) -> Case | None:
     """Of `sorted_cases`, what a case is or is most like: the same choice before any choice, then
-    the nearest group, by the factor in ranks times that in nodes; one machine and several are not
-    alike. None where its operation was not measured on its hardware.
+    the setting with the fewest words that differ, then the nearest group, by the factor in ranks
+    times that in nodes; one machine and several are not alike. None where its operation was not
+    measured on its hardware.
 
     What the formulas miss on four nodes is taken to be missed on forty: it goes with hops and
     links, which they count. On the published runs that predicts eight nodes from fewer better than
@@ -95,8 +98,11 @@ def closest(case: Case, known: Mapping[Case, Sequence[Case]]) -> Case | None:
     return None
 
 
-def _apart(a: Case, b: Case) -> float:
-    return abs(math.log(a.ranks / b.ranks)) + abs(math.log(a.nodes / b.nodes))
+def _apart(a: Case, b: Case) -> tuple[int, float]:
+    return (
+        len({*a.setting} ^ {*b.setting}),
+        abs(math.log(a.ranks / b.ranks)) + abs(math.log(a.nodes / b.nodes)),
+    )
 
 
 def message(case: Case, nbytes: Any) -> Any:
@@ -115,8 +121,8 @@ def parts(case: Case) -> int:
 class Correction:
     """ln(measured / formula) at `sizes` (bytes of a message, growing).
 
-    ranks, nodes: 0 for what every group of this operation on this hardware has in common;
-    algorithm, protocol: "" for what every choice has.
+    ranks, nodes: 0 for what every group of this operation on this hardware has in common, in every
+    setting; algorithm, protocol: "" for what every choice has.
     """
 
     hardware: str
@@ -127,6 +133,7 @@ class Correction:
     nodes: int
     sizes: tuple[int, ...]
     logs: tuple[float, ...]
+    setting: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < len(self.sizes) == len(self.logs):
@@ -137,7 +144,8 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """What was measured of one operation on one hardware: pairs are the least and the most."""
+    """What was measured of one operation on one hardware: pairs are the least and the most;
+    settings: each one's words, with spaces between."""
 
     hardware: str
     operation: str
@@ -145,6 +153,7 @@ class Covered:
     nodes: tuple[int, int]
     sizes: tuple[int, int]
     points: int
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +250,7 @@ class Calibration:
         return {
             Case(
                 hardware=c.hardware, operation=c.operation, ranks=c.ranks, nodes=c.nodes,
-                algorithm=c.algorithm, protocol=c.protocol,
+                algorithm=c.algorithm, protocol=c.protocol, setting=c.setting,
             ): c
             for c in self.corrections
         }  # fmt: skip
@@ -335,6 +344,11 @@ def uncovered(covered: Iterable[Covered], case: Case, nbytes: Bytes) -> tuple[st
     if nbytes and not c.sizes[0] / BESIDE <= nbytes <= c.sizes[1] * BESIDE:
         sizes = " to ".join(format_size(size) for size in dict.fromkeys(c.sizes))
         found.append(f"{format_size(nbytes)}: the profile was calibrated on {sizes}")
+    known = [{*text.split()} for text in c.settings]
+    if known and (new := sorted({*case.setting}.difference(*known))):
+        found.append(f"{' '.join(new)}: the profile was calibrated on {'; '.join(c.settings)}")
+    elif known and (gone := sorted(set.intersection(*known) - {*case.setting})):
+        found.append(f"without {' '.join(gone)}: the profile was calibrated with it")
     return tuple(found)
 
 

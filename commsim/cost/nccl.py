@@ -6,13 +6,14 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from commsim.collectives.collective import Collective
 from commsim.cost.bound import bound
 from commsim.cost.calibrated import WIDEN, Case, calibrated_class, class_of, uncovered
 from commsim.cost.cost import Cost, Pace, assumed
-from commsim.cost.features import Machine, features, link_share, machine
+from commsim.cost.features import Machine, Tags, features, link_share, machine
 from commsim.cost.formulas import FORMULAS, over_network
 from commsim.cost.profile import Profile
 from commsim.libraries.library import Candidate
@@ -24,6 +25,13 @@ SINGLE_LAUNCH = 6e-6
 """s a GPU: one thread launching on n GPUs one after another (`-g n`): 23.3 to 25 us on 4 H100, NCCL
 2.29.2, where one process each needs 9.5 (nccl-tests logs of the "4-GPU slice" platform in
 validation/published)."""
+
+RELEASE = "release"
+CHOOSING = (
+    "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_COLLNET_ENABLE", "NCCL_PAT_ENABLE",
+    "NCCL_TUNER", "NCCL_DEBUG",
+)  # fmt: skip
+"""How variables begin that only choose among algorithms and protocols, or print."""
 
 NVLS_LEGS = {1.0: 4, 0.0: 2}
 """Legs through an NVSwitch: in all_reduce up, the sum to its owner, back, down; else one way."""
@@ -38,7 +46,7 @@ def cost(
 ) -> Cost:
     """The duration in s of `candidate`, where it goes, and how far measurements carry it."""
     m = machine(cluster, facts)
-    k = profile.values(m.tags)
+    k = _constants(profile, m, facts)
     f = features(collective, candidate, facts, m)
     by = _correction(collective, candidate, facts, m, profile)
     parts = {name: by * part for name, part in formula(f, k, candidate, facts).items()}
@@ -83,8 +91,30 @@ def case_of(operation: str, candidate: Candidate, facts: NcclFacts, m: Machine) 
     return Case(
         hardware=f"{tags['generation']}/{tags['link']}/{tags['transport']}",
         operation=operation, ranks=facts.placement.n, nodes=facts.communicator.nodes,
-        algorithm=candidate.algorithm, protocol=candidate.protocol,
+        algorithm=candidate.algorithm, protocol=candidate.protocol, setting=setting(facts),
     )  # fmt: skip
+
+
+def setting(facts: NcclFacts) -> tuple[str, ...]:
+    """The release, and the variables that change how bytes move where no formula says by how
+    much: "release=2.27", "FI_CXI_RX_MATCH_MODE=software" ..."""
+    return _words(facts.version, facts.env)
+
+
+@lru_cache(maxsize=256)
+def _words(version: tuple[int, ...], env: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    variables = (f"{k}={'_'.join(v.split())}" for k, v in sorted(env) if not k.startswith(CHOOSING))
+    return (f"{RELEASE}={'.'.join(map(str, version[:2]))}", *variables)
+
+
+def tags_of(m: Machine, facts: NcclFacts) -> Tags:
+    """The machine's tags, and one for each word of the setting."""
+    words = (word.partition("=") for word in setting(facts))
+    return (*m.tags, *((name, value) for name, _, value in words))
+
+
+def _constants(profile: Profile, m: Machine, facts: NcclFacts) -> dict[str, float]:
+    return profile.values(tags_of(m, facts) if profile.calibration else m.tags)
 
 
 def _correction(
@@ -93,7 +123,7 @@ def _correction(
     """What the profile's own measurements make of the formula's duration: a factor."""
     if profile.calibration is None:
         return 1.0
-    k = profile.values(m.tags)
+    k = _constants(profile, m, facts)
 
     def curve(nbytes: int) -> Seconds:
         at = features(replace(collective, nbytes=nbytes, splits=None), candidate, facts, m)
@@ -113,7 +143,7 @@ def pace(
 ) -> Pace:
     """What `candidate` takes beyond its bytes, from the same constants as `cost`."""
     m = machine(cluster, facts)
-    k = profile.values(m.tags)
+    k = _constants(profile, m, facts)
     f = features(collective, candidate, facts, m)
     whole = cost(collective, cluster, candidate, facts, profile)
     by = _correction(collective, candidate, facts, m, profile)
