@@ -13,11 +13,13 @@ from commsim.workload.model import Lora, Model
 
 _GATED_ACTS = ("silu", "swish", "swiglu", "geglu", "gelu_glu", "reglu")
 _NESTED = ("text_config", "llm_config", "language_config")
+_PARTS = ("attn_config", "ffn_config")
 # Keys of models that are not a stack of attention and feed-forward layers.
 _FOREIGN = (
     "ssm_cfg", "mamba_d_state", "mamba_num_heads", "ssm_state_size", "state_size",
     "hybrid_override_pattern", "linear_num_value_heads", "attn_layer_period", "rwkv_version",
-    "conv_L_cache",
+    "conv_L_cache", "lru_width", "linear_attn_config", "block_configs", "altup_num_inputs",
+    "zero_expert_num", "attention_hidden_size",
 )  # fmt: skip
 
 
@@ -40,6 +42,8 @@ def read_config(config: Mapping[str, Any], where: str = "model", name: str = "")
     ends = _ends(keys, family)
     lora = _lora(keys)
     mtp = keys.whole("num_nextn_predict_layers", default=0, least=0)
+    if keys.has("index_topk"):
+        notes.append("index_topk: attention is reckoned in full; its choice of keys is left out")
     types = keys.whole("type_vocab_size", default=0, least=0) if family.kind == "encoder" else 0
     tied = keys.flag("tie_word_embeddings", family.tied)
     keys.check()
@@ -70,7 +74,11 @@ def _flat(config: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
         if isinstance(inner, Mapping):
             notes.append(f"{key}: only the language model is described")
             return {k: v for k, v in config.items() if k != key} | dict(inner)
-    return dict(config)
+    parts: dict[str, Any] = {}
+    for key in _PARTS:
+        inner = config.get(key)
+        parts |= dict(inner) if isinstance(inner, Mapping) else {}
+    return parts | dict(config)
 
 
 def _name(keys: Keys) -> str:
@@ -118,6 +126,8 @@ def _refined(keys: Keys, family: Family, kind: str) -> Family:
         change = {"qk_norm": keys.flag("qk_layernorm", False)}
     elif kind == "glm4_moe":
         change = {"qk_norm": keys.flag("use_qk_norm", False)}
+    elif kind == "qwen" and keys.has("intermediate_size"):  # of gate and other matrix together
+        keys.config = {**keys.config, "intermediate_size": keys.whole("intermediate_size") // 2}
     elif kind == "phimoe":
         change = {"head_bias": keys.flag("lm_head_bias", False)}
     elif kind == "mpt":
@@ -133,11 +143,14 @@ def _refuse_foreign(keys: Keys) -> None:
     for kind in keys.texts("layer_types") or ():
         if "attention" not in kind or "linear" in kind:
             found.append(f"layer_types {kind!r}")
-    if keys.get("is_encoder_decoder") is True:
-        found.append("is_encoder_decoder")
+    if 0 in (keys.wholes("attn_type_list") or ()):
+        found.append("attn_type_list")  # MiniMax: 0 is linear attention
+    found += [k for k in ("is_encoder_decoder", "parallel_attn_mlp_res") if keys.get(k) is True]
+    if str(keys.get("model_type")).startswith("rwkv"):
+        found.append("model_type")
     if found:
         keys.problem(
-            found[0],
+            ", ".join(dict.fromkeys(found)),
             "expected a decoder or an encoder of attention and feed-forward layers; describe any "
             'other model by its parts (model_type "list")',
         )

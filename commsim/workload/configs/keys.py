@@ -13,19 +13,23 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "hidden_size": ("n_embd", "d_model", "n_embed", "dim"),
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "multi_query_group_num"),
+    "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "kv_n_heads", "multi_query_group_num"),
     "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size", "ffn_size"),
     "vocab_size": ("padded_vocab_size",),
     "max_position_embeddings": ("n_positions", "max_seq_len", "n_ctx", "max_sequence_length"),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
-    "num_experts_per_tok": ("num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k"),
+    "num_experts_per_tok": (
+        "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k",
+    ),
+    "n_shared_experts": ("num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
+    "first_k_dense_replace": ("moe_layer_start_index",),
     "moe_intermediate_size": ("expert_intermediate_size", "moe_ffn_hidden_size"),
     "shared_expert_intermediate_size": ("moe_shared_expert_intermediate_size",),
     "sliding_window": ("attention_chunk_size", "window_size"),
     "sliding_window_pattern": ("_sliding_window_pattern", "no_rope_layer_interval"),
     "attention_bias": ("use_bias", "bias", "enable_bias"),
     "mlp_bias": ("use_bias", "bias", "enable_bias"),
-}
+}  # fmt: skip
 _MOST = 1 << 40  # far above any key's value
 
 
@@ -52,8 +56,15 @@ class Keys:
         return self.get(key) is not None
 
     def whole(self, key: str, default: int | None = None, least: int = 1, most: int = _MOST) -> int:
-        """A whole number; without a default a key that is left out is a problem."""
+        """A whole number; without a default a key that is left out is a problem. A list with one
+        and the same number for every layer is that number."""
         value = self.get(key)
+        if isinstance(value, list | tuple) and len(set(map(str, value))) == 1:
+            value = value[0]
+        elif isinstance(value, list | tuple) and len(value) > 1:
+            kinds = ", ".join(dict.fromkeys(map(str, value)))
+            self.problem(key, f"expected one number for all layers, got a list of {kinds}")
+            return max(least, default or least)
         if value is None:
             if default is None:
                 self._missing(key)
@@ -109,6 +120,8 @@ class Keys:
     def _missing(self, key: str) -> None:
         names = OTHER_NAMES.get(key, ())
         also = f" (other names: {', '.join(names)})" if names else ""
-        close = difflib.get_close_matches(key, [str(k) for k in self.config], n=1, cutoff=0.75)
+        close = difflib.get_close_matches(
+            key, [str(k) for k, v in self.config.items() if v is not None], n=1, cutoff=0.75
+        )
         hint = f'; did you mean it by "{close[0]}"?' if close else ""
         self.problem(key, f"missing, expected a whole number{also}{hint}")
