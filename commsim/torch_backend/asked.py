@@ -108,10 +108,10 @@ def all_gather_single(function: str, outputs: Tensors, inputs: Tensors, n: int) 
     )  # fmt: skip
 
 
-def gather(outputs: Tensors, inputs: Tensors, root: int, n: int) -> Asked:
+def gather(outputs: Tensors, inputs: Tensors, root: int, n: int, function: str = "gather") -> Asked:
     """The root's outputs get every rank's input."""
     return Asked(
-        function="gather", operation="gather", move=movers.gather, writes=outputs, reads=inputs,
+        function=function, operation="gather", move=movers.gather, writes=outputs, reads=inputs,
         buffers=(Buffers(inputs=tuple(inputs), outputs=tuple(outputs)),),
         nbytes=nbytes_of(inputs) * n, counts=counts_of(inputs), root=root,
     )  # fmt: skip

@@ -97,6 +97,8 @@ def patched(cluster: Cluster, gpus: int) -> Iterator[None]:
         (torch.cuda, "current_stream", streams.current_stream),
         (torch.cuda, "default_stream", streams.default_stream),
         (torch.cuda, "synchronize", streams.synchronize),
+        (torch, "Stream", streams.Stream),
+        (torch, "Event", streams.Event),
         (torch.version, "cuda", "12.8"),
         (torch.accelerator, "is_available", _answering(True)),
         (torch.accelerator, "current_accelerator", _answering(torch.device(DEVICE))),
@@ -115,9 +117,35 @@ def patched(cluster: Cluster, gpus: int) -> Iterator[None]:
         (device_mesh.DeviceMesh, "__init__", _device_first(device_mesh.DeviceMesh.__init__)),
         (torch.utils.data.DataLoader, "__init__", _unpinned(torch.utils.data.DataLoader.__init__)),
     ]
+    changes += [(module, "split_group", _split_group) for module in (dist, dist.distributed_c10d)]
     changes += private.pretending_nccl()
     with private.replaced(changes):
         yield
+
+
+def _split_group(
+    parent_pg: Any = None, split_ranks: Any = None, timeout: Any = None, pg_options: Any = None,
+    group_desc: str | None = None, backend: Any = None,
+) -> Any:  # fmt: skip
+    """dist.split_group, as NCCL can: the part of a group in which the calling rank is."""
+    if not split_ranks:
+        raise ValueError("split_ranks cannot be None or empty")
+    world: Any = dist.group.WORLD
+    if world.device is None:
+        raise RuntimeError(
+            "No device associated with the default pg, not safe to split any process groups"
+        )
+    parent = parent_pg or world
+    if any(len(part) != len(set(part)) or not part for part in split_ranks):
+        raise ValueError("the split group cannot be empty or have duplicate ranks")
+    mine = next((part for part in split_ranks if parent.rank() in part), None)
+    if mine is None:
+        return private.NOT_IN_SPLIT
+    ranks = [parent.simulated.ranks[place] for place in private.as_split(mine)]
+    return dist.new_group(
+        ranks, timeout=timeout, use_local_synchronization=True, group_desc=group_desc,
+        **private.IN_ORDER,
+    )  # fmt: skip
 
 
 def _answering(value: Any) -> Callable[..., Any]:

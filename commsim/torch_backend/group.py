@@ -25,6 +25,7 @@ from commsim.torch_backend.tensors import (
     listed,
     nbytes_of,
     nested,
+    pieces,
     reduce_op_of,
     root_of,
     split_for,
@@ -60,6 +61,7 @@ class SimulatedGroup(private.ProcessGroup):
         self._backend = Backend()
         self._coalesced: list[SimulatedWork] | None = None
         self.bound_device_id = None
+        self.device: Any = None  # what init_process_group was given
 
     # What torch asks about a group.
 
@@ -129,9 +131,13 @@ class SimulatedGroup(private.ProcessGroup):
         return self._collective(asked.reduce(listed(tensors), reduce_op_of(opts), root_of(opts)))
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        return self._collective(
-            asked.all_gather("all_gather", nested(outputs), listed(inputs), self.rank())
-        )
+        lists = nested(outputs)
+        work = self._collective(
+            asked.all_gather("all_gather", lists, listed(inputs), self.rank())
+        )  # fmt: skip
+        if "nccl" in private.backend_name(self):
+            work.stack(lists)
+        return work
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
         # outputs[rank][tensor], unlike allgather's outputs[tensor][rank]
@@ -159,6 +165,11 @@ class SimulatedGroup(private.ProcessGroup):
         return self._collective(
             asked.gather(outputs, listed(inputs), root_of(opts), self.size())
         )  # fmt: skip
+
+    def gather_single(self, output: Any, input: Any, opts: Any = None) -> SimulatedWork:
+        n, root = self.size(), root_of(opts)
+        outputs = pieces(output, n) if root == self.rank() else []
+        return self._collective(asked.gather(outputs, [input], root, n, "gather_single"))
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
         inputs = nested(inputs)[0] if inputs else []

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from commsim.torch_backend.where import is_users
 from commsim.torch_backend.world import Rank
 
 
 class Isolated:
     """Swaps these in and out; see `Isolation`.
 
-    folder: where the user's script lies; modules imported from there are each rank's own.
+    folder: where the user's script lies; modules imported from there are each rank's own, unless
+    they are of packages installed there (a venv).
     """
 
     def __init__(self, folder: Path, main: Mapping[int, ModuleType], code: CodeType) -> None:
@@ -77,9 +79,10 @@ class Isolated:
         for name in self._imports.seen:
             module = sys.modules.get(name)
             file = getattr(module, "__file__", None)
-            if file and os.path.abspath(file).startswith(self._folder):
+            if file and os.path.abspath(file).startswith(self._folder) and is_users(file):
                 self._theirs.add(name)
-                imported = {getattr(value, "__name__", "") for value in vars(module).values()}
+                values = vars(module).values()  # asked for its name, a lazy one would load
+                imported = {value.__name__ for value in values if type(value) is ModuleType}
                 self._generators.used |= imported & {"random", "numpy"}
         self._imports.seen.clear()
 

@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.rpc as rpc
 import torch.multiprocessing
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from commsim.cost.profile import Profile
@@ -218,6 +220,7 @@ def _torch(world: World) -> Iterator[None]:
         (torch.multiprocessing, "spawn", _spawn),
         *((where, name, eagerly(getattr(where, name))) for where, name in private.WAITING_IN_CPP),
         (rpc, "init_rpc", _no_rpc),
+        (DistributedDataParallel, "_register_builtin_comm_hook", _builtin_hook),
         (dist, "monitored_barrier", _monitored_barrier),
         (dist.distributed_c10d, "monitored_barrier", _monitored_barrier),
     )
@@ -275,6 +278,13 @@ def _no_rpc(*_: Any, **__: Any) -> None:
         "torch.distributed.rpc is not simulated: use collectives, send and recv, or objects "
         "(send_object_list)"
     )
+
+
+def _builtin_hook(model: Any, kind: Any) -> None:
+    """DDP's hooks in C++ by those in Python, which do the same: C++ wants another Future."""
+    compress = kind == private.FP16_COMPRESS
+    hook = default_hooks.fp16_compress_hook if compress else default_hooks.allreduce_hook
+    model.register_comm_hook(model.process_group, hook)
 
 
 def _monitored_barrier(

@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,7 @@ Reducer: Any = _distributed_c10d.Reducer
 FunctionMode: Any = TorchFunctionMode
 DispatchMode: Any = TorchDispatchMode
 Work: Any = _distributed_c10d.Work
+FP16_COMPRESS: Any = _distributed_c10d.BuiltinCommHookType.FP16_COMPRESS
 no_modes = _disable_current_modes
 FakeTensor = fake_tensor.FakeTensor
 FakeTensorMode = fake_tensor.FakeTensorMode
@@ -55,14 +56,20 @@ READING_DATA = (
     (ddp, "_verify_param_shape_across_processes"),
     (ddp, "_sync_module_states"),
 )
-# They start buckets in C++ and wait for them there before they return: in a static graph's first
-# step, and for a rank that has joined early.
-WAITING_IN_CPP = ((Reducer, "_delay_all_reduce"), (Reducer, "_run_comm_hook"))
+# They start buckets in C++, which waits for them there before long: in a static graph's first
+# step, for a rank that has joined early, and in hooks that step the optimizer.
+WAITING_IN_CPP = tuple(
+    (Reducer, name) for name in ("_delay_all_reduce", "_run_comm_hook", "_run_allreduce_hook")
+)
 BUCKETS = (dist, "_compute_bucket_assignment_by_size")
 BEFORE_BUCKETS = (ddp.DistributedDataParallel, "_ddp_init_helper")
 CONVERT = (torch.nn.Module, "_apply")
 MISSING = object()
 NON_MEMBER = c10d.GroupMember.NON_GROUP_MEMBER
+# A split of a group keeps the order of its ranks since 2.14.
+ORDERED = (MAJOR, MINOR) >= (2, 14)
+NOT_IN_SPLIT = NON_MEMBER if ORDERED else None
+IN_ORDER: dict[str, Any] = {"sort_ranks": False} if NEW else {}  # of new_group
 
 
 @dataclass(slots=True, eq=False)
@@ -122,6 +129,16 @@ def set_backend_name(group: Any, name: str) -> None:
     """Let `dist.get_backend(group)` answer `name`."""
     pg_map = c10d._world.pg_map
     pg_map[group] = (name, pg_map[group][1])
+
+
+def backend_name(group: Any) -> str:
+    """What `dist.get_backend(group)` answers."""
+    return str(c10d._world.pg_map[group][0])
+
+
+def as_split(places: Sequence[int]) -> list[int]:
+    """The places of a part of a group, in the order that `dist.split_group` gives them."""
+    return list(places) if ORDERED else sorted(places)
 
 
 def in_backward() -> bool:
@@ -216,11 +233,13 @@ def one_process_per_thread(
         if size < 0:  # MPI's are not known before
             _, rank, size = rendezvous()
         note_group(tuple(ranks) or tuple(range(size)))
+        device = more.get("device_id")
         more.update(device_id=None, backend_options=None)
         ours = dist.Backend(NAME)
         group, prefix = helper(size, rank, ranks, ours, store, name, **more)
         if group is not NON_MEMBER:
             set_backend_name(group, NAME if str(wanted) == "undefined" else str(wanted))
+            group.device = device
         return group, prefix
 
     def meet(url: str, **_: Any) -> Iterator[tuple[Any, int, int]]:

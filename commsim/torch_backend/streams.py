@@ -76,10 +76,12 @@ class Stream:
         return False
 
     def __enter__(self) -> Stream:
+        self._before = clock().current
+        clock().current = self.lane
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to close."""
+        clock().current = self._before
 
 
 class StreamContext:

@@ -24,10 +24,15 @@ OURS = tuple(
 )
 
 
+INSTALLED = {"site-packages", "dist-packages"}
+
+
 @lru_cache(maxsize=4096)
-def _theirs(file: str) -> bool:
+def is_users(file: str) -> bool:
     """Does a file belong to the user: not to Python, an installed package, or commsim?"""
-    return not (file.startswith("<") or os.path.abspath(file).startswith(OURS))
+    if file.startswith("<") or os.path.abspath(file).startswith(OURS):
+        return False
+    return INSTALLED.isdisjoint(Path(file).parts)
 
 
 @lru_cache(maxsize=4096)
@@ -46,7 +51,7 @@ def where() -> Where:
     """The innermost line of the user's own files that led here."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _theirs(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             return _as_where(frame, frame.f_lineno)
         frame = frame.f_back
     return NOWHERE
@@ -56,7 +61,7 @@ def raised_at(trace: TracebackType | None) -> Where | None:
     """The innermost line of the user's own files in a traceback."""
     found = None
     while trace is not None:
-        if _theirs(trace.tb_frame.f_code.co_filename):
+        if is_users(trace.tb_frame.f_code.co_filename):
             found = _as_where(trace.tb_frame, trace.tb_lineno)
         trace = trace.tb_next
     return found

@@ -38,6 +38,12 @@ class SimulatedWork(private.Work):
         super().__init__()
         self._world, self._post, self._result = world, post, result
         self._future: LazyFuture | None = None
+        self._lists: Sequence[Sequence[torch.Tensor]] = ()
+
+    def stack(self, lists: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Have `result` and the Future give each list of equal tensors as one, as NCCL's do."""
+        if all(len({tensor.shape for tensor in each}) == 1 for each in lists):
+            self._lists = lists
 
     def wait(self, timeout: Any = None) -> bool:
         self._world.wait(self._post)
@@ -68,7 +74,7 @@ class SimulatedWork(private.Work):
 
     def result(self) -> list[torch.Tensor]:
         self._world.await_end(self._post)
-        return self._result
+        return self._value()
 
     def source_rank(self) -> int:
         """The place of the sender in the group."""
@@ -95,7 +101,10 @@ class SimulatedWork(private.Work):
 
     def _complete(self) -> list[torch.Tensor]:
         self.wait()
-        return self._result
+        return self._value()
+
+    def _value(self) -> list[torch.Tensor]:
+        return [torch.stack(tuple(each)) for each in self._lists] or self._result
 
 
 class LazyFuture(torch.futures.Future[Any]):

@@ -57,3 +57,9 @@ def on_gloo(folder: Path, n: int, *scripts: Path, record: bool = True) -> dict[s
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(out.read_text())
     return {Path(name).stem: each for name, each in found.items()}
+
+
+def by_rank(printed: str) -> dict[int, Any]:
+    """What each rank printed as one line: its number, and JSON."""
+    rows = (line.partition(" ") for line in printed.splitlines())
+    return {int(rank): json.loads(text) for rank, _, text in rows}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,23 +79,3 @@ def test_a_step_is_longer_on_two_machines_and_over_a_slower_network(simulate: Ca
     two, _ = simulate(EXAMPLES / "ddp.py", 4, nodes=2, compute="none")
     assert one.step_duration < two.step_duration
     assert [o.call.nbytes for o in one.operations] == [o.call.nbytes for o in two.operations]
-
-
-@pytest.mark.skipif(not private.NEW, reason="torch 2.6 has no FSDP2 on CPUs")
-@pytest.mark.filterwarnings("ignore")
-def test_what_frameworks_are_built_of_gives_the_values_of_gloo(
-    tmp_path: Path, simulate: Callable
-) -> None:
-    script = Path(__file__).parent / "scripts" / "frameworks.py"
-    run, printed = simulate(script, 2)
-    assert run.failure is None, run.failure.traceback
-    real = on_gloo(tmp_path, 2, script, record=False)["frameworks"]["printed"]
-    ours, theirs = values(printed), values(real)
-    assert len(theirs) == 17
-    assert ours == pytest.approx(theirs, rel=2e-6)
-
-
-def values(printed: str) -> dict[str, float]:
-    """The number at the end of each line, by what stands before it."""
-    rows = (line.rpartition(" ") for line in printed.splitlines())
-    return {name: float(value) for name, _, value in rows if name}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from .conftest import on_gloo
+from .conftest import by_rank, on_gloo
 
 pytest.importorskip("torch")
 
@@ -19,11 +17,6 @@ import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 rank, n = dist.get_rank(), dist.get_world_size()
 """
-
-
-def by_rank(printed: str) -> dict[int, Any]:
-    rows = (line.partition(" ") for line in printed.splitlines())
-    return {int(rank): json.loads(text) for rank, _, text in rows}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -137,14 +130,20 @@ def test_equal_runs_are_equal(simulate: Callable) -> None:
 
 @pytest.mark.parametrize("how", ["RANK", "spawn", "module", "random"])
 def test_a_rank_has_a_process_of_its_own(how: str, tmp_path: Path, simulate: Callable) -> None:
-    """Environment, spawned processes, module state and random numbers."""
+    """Environment, spawned processes, module state and random numbers; not installed packages."""
     (tmp_path / "state.py").write_text("value = None\n")
+    installed = tmp_path / ".venv" / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "package.py").write_text("ranks = []\n")
     bodies = {
         "RANK": "import os\nx = os.environ['RANK']\ndist.barrier()\n"
         "assert x == os.environ['RANK'] == str(dist.get_rank()) and os.environ['LOCAL_RANK'] == x",
         "spawn": "",
         "module": "import state\nstate.value = rank\ndist.barrier()\nimport state as again\n"
-        "assert again.value == rank",
+        "assert again.value == rank\n"
+        f"import sys\nsys.path.append({str(installed)!r})\nimport package\n"
+        "package.ranks.append(rank)\ndist.barrier()\nimport package\n"
+        "assert sorted(package.ranks) == [0, 1, 2]",
         "random": "import random\ntorch.manual_seed(rank)\nrandom.seed(rank)\ndist.barrier()\n"
         "a, b = torch.rand(1).item(), random.random()\n"
         "torch.manual_seed(rank)\nrandom.seed(rank)\n"
