@@ -129,11 +129,12 @@ def summing(trained: float, s: Setting) -> Spent:
 
 
 def selective(spent: Spent, s: Setting) -> Spent:
-    """What selective recompute repeats: Megatron the core of unfused attention; torchtitan and FSDP
-    every second product and all that is cheap."""
+    """What selective recompute repeats: Megatron the core of attention, fused or not (megatron-core
+    0.16.1, transformer/attention.py, _checkpointed_attention_forward); torchtitan and FSDP every
+    second product and all that is cheap."""
     if s.framework.stack in ("torchtitan", "fsdp"):
         return Spent(spent.products / 2, 0.0, spent.traffic, spent.kernels)
-    return Spent() if s.framework.fused_attention else Spent(attention=spent.attention)
+    return Spent(attention=spent.attention)
 
 
 def products(matmuls: tuple[Matmul, ...], s: Setting) -> Seconds:

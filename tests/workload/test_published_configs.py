@@ -83,7 +83,7 @@ PRINTED = {
 }  # fmt: skip
 
 # What is no stack of attention and feed-forward layers, with the keys that say so.
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "Qwen3-Next": ({"linear_num_value_heads": 32}, "linear_num_value_heads"),
     "MiniMax-M1": ({"attn_type_list": [0, 0, 0, 1]}, "attn_type_list"),
     "Nemotron-H": (
