@@ -20,6 +20,7 @@ from commsim.collectives.collective import Collective
 from commsim.errors import CommsimError, SpecError
 from commsim.libraries.library import Library
 from commsim.libraries.lookup import library as find_library
+from commsim.measurements.files import text_of
 from commsim.measurements.measurement import Measurement, Provenance
 from commsim.measurements.row import Problem, Row
 from commsim.topology.cluster import Cluster
@@ -57,7 +58,7 @@ def read_measurements(
                 if path.is_dir():
                     found += _folder(path, cluster, library)
                 else:
-                    found += _file(path, _text(path), cluster, library)
+                    found += _file(path, text_of(path), cluster, library)
             except SpecError as error:
                 problems += error.problems
     if problems:
@@ -87,19 +88,9 @@ def readers() -> tuple[Reader, ...]:
     return tuple(found)
 
 
-def _text(path: Path) -> str:
-    try:
-        raw = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SpecError([f"{path}: expected a file that can be read, got: {reason}"]) from None
-    encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    return raw.decode(encoding, errors="replace")
-
-
 def _folder(path: Path, cluster: Cluster | None, library: Library | None) -> list[Measurement]:
     files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-    texts = ((p, _text(p)) for p in files)
+    texts = ((p, text_of(p)) for p in files)
     found: list[Measurement] = []
     problems: list[str] = []
     for file, text in texts:

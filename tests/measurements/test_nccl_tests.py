@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -159,3 +163,49 @@ def test_a_log_that_ends_within_a_row(tmp_path: Path) -> None:
 def test_a_figure_that_is_none(tmp_path: Path, figure: str) -> None:
     with pytest.raises(SpecError, match=rf"run.log:9: expected a number.* got '{figure}'"):
         read(tmp_path, NEW.replace("10.00", figure))
+
+
+def interleaved(form: str) -> str:
+    """Two benchmarks of one Slurm job, each line by line with the other's."""
+    other = NEW.replace("all_reduce", "all_gather").replace("10.00", "30.00")
+    both = zip(NEW.splitlines(), other.splitlines(), strict=True)
+    return "".join(f"{form.format(0)}{a}\n{form.format(1)}{b}\n" for a, b in both)
+
+
+@pytest.mark.parametrize("form", ["{}: ", "[1,{}]<stdout>:", "[pod/all-{}/mpi] "])
+def test_two_at_once_are_told_apart_by_their_labels(tmp_path: Path, form: str) -> None:
+    found = [m for m in read(tmp_path, interleaved(form)) if not m.in_place]
+    assert {(m.collective.operation, round(m.duration * 1e6)) for m in found} == {
+        ("all_reduce", 10), ("all_gather", 30)
+    }  # fmt: skip
+    assert {(m.n_ranks, m.nodes) for m in found} == {(4, 2)}
+
+
+def test_two_at_once_without_labels_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"run\.log:14: .* got all_reduce and all_gather mixed"):
+        read(tmp_path, interleaved(""))
+    late = f"{NEW}# Collective test starting: all_gather_perf\n{ROW}{HEADER}{ROW}{ROW}"
+    with pytest.raises(SpecError, match="mixed"):
+        read(tmp_path, late)
+    # a benchmark that fell before its table is no such case
+    fell = f"# Collective test starting: all_gather_perf\nno memory\n{NEW}"
+    assert {m.collective.operation for m in read(tmp_path, fell)} == {"all_reduce"}
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [gzip.compress, bz2.compress, lzma.compress, lambda raw: raw.decode().encode("utf-16"),
+     lambda raw: raw.decode().encode("utf-16-le"), lambda raw: raw.decode().encode("utf-16-be")],
+)  # fmt: skip
+def test_packed_and_encoded(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "all_reduce"
+    path.write_bytes(pack(NEW.encode()))
+    assert [m.duration for m in read_measurements(path)] == pytest.approx([10e-6, 20e-6])
+
+
+def test_packed_and_cut_off(tmp_path: Path) -> None:
+    for pack in (gzip.compress, bz2.compress, lzma.compress):
+        path = tmp_path / "cut.gz"
+        path.write_bytes(pack(NEW.encode())[:60])
+        with pytest.raises(SpecError, match=r"cut\.gz: expected a file that can be read, got: "):
+            read_measurements(path)

@@ -281,3 +281,13 @@ def test_endless_lines_take_no_time(tmp_path: Path, name: str, unit: str) -> Non
     read_or_refuse(tmp_path / "huge", (SAMPLES[name] + unit * 100_000).encode())
     read_or_refuse(tmp_path / "huge", (unit * 100_000 + "\n" + SAMPLES[name]).encode())
     assert time.process_time() - begin < 2
+
+
+def test_osu_in_python(tmp_path: Path) -> None:
+    """OMB-Py's titles, and those of mpi4py's own copy, with its square brackets."""
+    for title in ("OMB-Py MPI Allreduce", "OMB Python MPI Allreduce", "MPI Allreduce"):
+        for header in ("Size (B)      Latency (us)", "Size [B]         Latency [us]"):
+            text = f"# mpirun -np 4\n# {title} Latency Test\n# {header}\n1024   12.50\n"
+            (found,) = read(tmp_path, text)
+            assert (found.collective.operation, found.collective.nbytes) == ("all_reduce", 1024)
+            assert (found.duration, found.n_ranks) == (pytest.approx(12.5e-6), 4)

@@ -10,13 +10,15 @@ NCCL_DEBUG between them or within a row, are passed over. What the table does no
 the lines before it: the operation ("all_reduce_perf"; else the file's name; else all_reduce, where
 busbw exceeds algbw, as of no other operation) and the ranks (a line for each; else "2 nodes, 16
 ranks"; else what the counts of elements or the bandwidths leave as the only possibility).
+Two jobs in one file are told apart by the labels of `srun -l` or `mpirun --tag-output`; without
+any, what is mixed is refused.
 Source: github.com/NVIDIA/nccl-tests, src/common.cu and doc/PERFORMANCE.md.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +36,7 @@ _STARTING = re.compile(r"\b(\w{3,30}?)_perf\b")
 _RANK = re.compile(r"\bRank\s{1,9}(\d{1,7})\s.{0,80}?\bon\s{1,20}(\S{1,255})\s{1,9}device\b")
 _GROUP = re.compile(r"\b(\d{1,7}) node(?:\(s\)|s)?,? (?:and )?(\d{1,7}) ranks\b")
 _DEBUG = re.compile(r"[A-Za-z][\w.-]{0,63}:\d+:\d+ \[\d+\] NCCL [A-Z]+.*")
+_LABEL = re.compile(r"\s{0,16}(\d{1,7}:|\[[^\[\]\s]{1,80}\](?:<\w{2,6}>)?:?)")
 _TOOL = re.compile(r"\b((?:nccl|rccl)-tests)[ :]*[Vv]ersion:? (\S{1,40})")
 _FIGURE = re.compile(r"[\d.]+(?:[eE][+-]?\d+)?|N/A|-1")
 _NEARLY_2 = 2 - 1e-4  # beyond, no two decimals tell one n from the next
@@ -73,6 +76,9 @@ class Section:
     group: tuple[int, int] | None = None
     tool: tuple[tuple[str, str], ...] = ()
     rows: list[Printed] = field(default_factory=list)
+    headed: bool = False
+    other: str | None = None  # an operation that began before this one's table did
+    mixed: int = 0  # the line at which the tables of both were under way
 
 
 def recognises(text: str) -> bool:
@@ -80,14 +86,33 @@ def recognises(text: str) -> bool:
 
 
 def read(text: str, name: str) -> Iterator[Row | Problem]:
-    for section in _sections(text):
-        yield from _rows(section, name)
+    for stream in _streams(text):
+        for section in _sections(stream):
+            yield from _rows(section, name)
 
 
-def _sections(text: str) -> list[Section]:
+def _streams(text: str) -> Iterator[Iterable[tuple[int, str]]]:
+    """The lines of every job whose table a launcher labelled, with those that have no label."""
+    starts = (1 + max(text.rfind(end, 0, m.start()) for end in "\n\r") for m in
+              _HEADER.finditer(text))  # fmt: skip
+    labels = dict.fromkeys(_label(text[start : start + 100]) for start in starts)
+    if len(labels) < 2:
+        yield log.lines(text)
+        return
+    lines = [(_label(line), (i, line)) for i, line in log.lines(text)]
+    for label in labels:
+        yield [line for own, line in lines if own in (label, "")]
+
+
+def _label(line: str) -> str:
+    found = _LABEL.match(line)
+    return found[1] if found else ""
+
+
+def _sections(lines: Iterable[tuple[int, str]]) -> list[Section]:
     found = [Section()]
     layout, above, cut = _layout("size", _PLAIN, ""), "", None
-    for i, line in log.lines(text):
+    for i, line in lines:
         match = _ROW.search(line)
         if match is None and cut is not None:
             cut = _continued(cut, line)
@@ -101,12 +126,17 @@ def _sections(text: str) -> list[Section]:
             rest = _DEBUG.sub("", match[4]) if "NCCL" in line else match[4]
             printed = Printed(i, match[1], match[2], match[3], rest.split(), layout)
             cut = None
+            if found[-1].other is not None and not found[-1].headed and len(found) > 1:
+                found[-1].mixed = found[-1].mixed or i
             if len(printed.rest) >= layout.width:
                 found[-1].rows.append(printed)
             else:
                 cut = printed
         elif (header := _HEADER.search(line)) is not None:
             layout = _layout(header[1] or header[2], header[3].split(), above)
+            if found[-1].headed and found[-1].other is not None and not found[-1].rows:
+                found[-1].mixed = i
+            found[-1].headed = True
         else:
             _note(line, found)
         above = line
@@ -148,8 +178,12 @@ def _note(line: str, sections: list[Section]) -> None:
         return
     elif (program := _STARTING.search(line)) is not None:
         if "concluded" not in line:
-            if last.rows:
+            before, begun = last.operation, bool(last.rows)
+            if begun:
                 last = _next(sections)
+                before = before if sections[-2].headed else None
+            if before not in (None, program[1]):
+                last.other = before
             last.operation = program[1]
     elif "nThread " in line and last.rows:
         _next(sections)
@@ -173,6 +207,13 @@ def _rows(section: Section, name: str) -> Iterator[Row | Problem]:
     if not section.rows:
         return
     first = section.rows[0].line
+    if section.mixed:
+        yield Problem(
+            section.mixed,
+            f"expected one benchmark after the other, got {section.other} and {section.operation} "
+            "mixed; give each a file, or labels (srun -l, mpirun --tag-output)",
+        )
+        return
     try:
         operation = _operation(section, name)
     except ValueError as error:

@@ -1,4 +1,5 @@
-"""The tables of the OSU micro-benchmarks: latencies and bandwidths between two ranks, collectives.
+"""The tables of the OSU micro-benchmarks: latencies and bandwidths between two ranks, collectives;
+OMB-Py's and mpi4py's are alike.
 
     # OSU MPI-CUDA Allreduce Latency Test v7.4
     # Size       Avg Latency(us)
@@ -30,11 +31,12 @@ BULK = 1 << 20
 """Bytes from which a message of a window is told by its rate: at 50 GB/s they take 21 us, some ten
 times what a message alone waits for its first byte."""
 _TITLE = re.compile(
-    r"# ?OSU (?P<tool>\S{1,40}) (?:(?P<collective>[A-Za-z_ -]{0,60}?) ?Latency"
+    r"# ?(?:OSU |OMB-Py |OMB Python |(?=MPI ))(?P<tool>\S{1,40}) "
+    r"(?:(?P<collective>[A-Za-z_ -]{0,60}?) ?Latency"
     r"|(?P<both>Bi-Directional )?Bandwidth) Test"
 )
-_HEADER = re.compile(r"# ?.{0,200}?(?:\((?:us|MB/s)\))")
-_CELLS = re.compile(r"\s{2,}|\t|(?<=[)])\s|(?<=Size)\s")
+_HEADER = re.compile(r"# ?.{0,200}?(?:[(\[](?:us|MB/s)[)\]])")
+_CELLS = re.compile(r"\s{2,}|\t|(?<=[)\]])\s|(?<=Size)\s(?![(\[])")
 _NUMBER = re.compile(r"\d[\d.]{0,29}$")
 _TYPES = {"MPI_CHAR": "int8", "MPI_INT": "int32", "MPI_FLOAT": "float32", "MPI_DOUBLE": "float64"}
 _TYPE = re.compile(r"Datatype: (MPI_\w{1,20})")
@@ -123,7 +125,7 @@ def _table(title: re.Match[str], started: int | None) -> _Table:
 def _columns(header: str) -> _Columns | None:
     """Where the table has its time or its rate, in the order of _WANTED; None where nowhere."""
     cells = _CELLS.split(header.lstrip("# \t").rstrip())
-    plain = [re.sub(r"[^a-z]", "", cell.partition("(")[0].lower()) for cell in cells]
+    plain = [re.sub(r"[^a-z]", "", re.split(r"[(\[]", cell)[0].lower()) for cell in cells]
     place = next((plain.index(w) for w in _WANTED if w in plain), None)
     return None if place is None else _Columns(place=place, sized=plain[0] == "size")
 
