@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, reduce
 from numbers import Real
 from pathlib import Path
 
 from commsim.collectives.algorithm import Algorithm
+from commsim.collectives.algorithms.ring import Ring
 from commsim.collectives.catalogue import algorithm as find_algorithm
 from commsim.collectives.collective import Collective
-from commsim.collectives.schedule import Schedule
+from commsim.collectives.schedule import WHOLE, Schedule, Window
 from commsim.cost.cost import Pace
 from commsim.cost.profile import Profile
-from commsim.engine import compiled
+from commsim.engine import recurrence
 from commsim.engine.cluster_network import ClusterNetwork
 from commsim.engine.conditions import Conditions
 from commsim.engine.disturbances import check_ranks, links_left, transfer, without_dead_nics
@@ -31,7 +32,7 @@ from commsim.engine.job import Job
 from commsim.engine.network import Network, lay
 from commsim.engine.nic_choice import ChosenNics
 from commsim.engine.pacing import Tuning, paced, tuned
-from commsim.engine.plan import make_plan
+from commsim.engine.plan import Part, Plan, make_plan
 from commsim.engine.timeline import Timeline
 from commsim.errors import CollectiveError
 from commsim.libraries.carried import Carried
@@ -73,8 +74,9 @@ def simulate(
     plays what the library chooses at the pace of the closed form; a name of the catalogue, an
     Algorithm or a Schedule plays that on `channels` channels, with the profile's hops. routing:
     "adaptive" spreads traffic over equal ways, "ecmp" hashes each pair of ranks onto one by `seed`.
-    fold: play equal channels, and equal nodes where nothing tells them apart, as one; by ecmp each
-    channel has a way of its own and is played. watch: called with (transfers done, of how many, s
+    fold: play equal channels, and equal nodes where nothing tells them apart, as one, and a ring's
+    rounds only until they repeat; by ecmp each channel has a way of its own and is played, and with
+    jitter, deaths and failing links every round. watch: called with (transfers done, of how many, s
     simulated), with none done while the pace is being found; what it raises ends the simulation.
 
     Raises what `predict` raises, and ConditionError for conditions on ranks that do not exist.
@@ -87,6 +89,7 @@ def simulate(
     check_ranks(conditions, cluster)
     stage = _Stage(
         cluster=cluster, routing=routing, seed=seed, fold=fold and routing == "adaptive",
+        fold_alone=fold, window=recurrence.FIRST if fold else WHOLE,
         undisturbed=conditions.healthy and len(asked) == 1, watch=watch,
     )  # fmt: skip
     jobs = []
@@ -110,12 +113,17 @@ def _listed(asked: Asked | Sequence[Asked]) -> list[tuple[Collective, Seconds]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Stage:
-    """Where and how collectives are played. undisturbed: one alone, on a healthy cluster."""
+    """Where and how collectives are played. fold: equal channels as one; fold_alone: when one is
+    played alone on the ideal cluster. window: how many of equal rounds are tried first.
+    undisturbed: one alone, on a healthy cluster.
+    """
 
     cluster: Cluster
     routing: str
     seed: int
     fold: bool
+    fold_alone: bool
+    window: Window
     undisturbed: bool
     watch: Watch | None
 
@@ -133,8 +141,12 @@ class _Stage:
     @property
     def alike(self) -> bool:
         """Whether nothing tells equal machines apart."""
-        regular = self.cluster.fabric.subnet is None and self.cluster.bisection_share >= 1
-        return self.fold and self.undisturbed and regular
+        return self.fold and self.undisturbed and _regular(self.cluster)
+
+    @property
+    def alike_alone(self) -> bool:
+        """Whether nothing does when one is played alone on the ideal cluster."""
+        return self.fold_alone and _regular(self.ideal)
 
     @cached_property
     def ideal(self) -> Cluster:
@@ -154,40 +166,69 @@ class _Stage:
         return lambda done, now: watch(0, of, 0.0) if trial else watch(done, of, now)
 
 
-def _by_library(p: Prediction, start: Seconds, stage: _Stage) -> Job:
+def _regular(cluster: Cluster) -> bool:
+    """Whether the fabric is the same for all machines, and lacks nothing."""
+    return cluster.fabric.subnet is None and cluster.bisection_share >= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A collective on the links at its pace: `build` makes it with a window of its rounds, of which
+    `window` has sufficed so far.
+    """
+
+    build: Callable[[Window], Job]
+    window: Window
+
+
+def _by_library(p: Prediction, start: Seconds, stage: _Stage) -> _Asked:
     """What the library has chosen, at the pace of the closed form."""
     collective, pace = p.collective, stage.pace(p)
-    carried = carry_out(collective, p.choice, stage.cluster, fold=stage.fold, alike=stage.alike)
-    schedule = carried.schedule
-    ideal = ClusterNetwork(cluster=stage.ideal, ranks=collective.ranks)
+
+    @cache
+    def carried(window: Window, alone: bool = False) -> Carried:
+        return carry_out(
+            collective, p.choice, stage.cluster, window=window,
+            fold=stage.fold_alone if alone else stage.fold,
+            alike=stage.alike_alone if alone else stage.alike,
+        )  # fmt: skip
+
+    first, alone = carried(stage.window), carried(stage.window, alone=True)
+    network = chosen(stage.ways_of(collective.ranks), first)
     found = tuned(
-        schedule,
-        chosen(stage.ways_of(collective.ranks), carried),
-        chosen(ideal, carried),
+        lambda window: carried(window, alone=True).schedule,
+        chosen(ClusterNetwork(cluster=stage.ideal, ranks=collective.ranks), alone),
         pace,
-        multiplicity=carried.multiplicity,
-        watch=stage.watched(len(schedule), trial=True),
+        window=stage.window,
+        multiplicity=alone.multiplicity,
+        watch=lambda ops: stage.watched(ops, trial=True),
     )
+    by = replace(found.by, channel=pace.channel * first.multiplicity)
     notes = list(p.notes)
-    if carried.multiplicity > 1:
-        notes.append(f"folded: {carried.multiplicity} equal channels are played as one")
+    if first.multiplicity > 1:
+        notes.append(f"folded: {first.multiplicity} equal channels are played as one")
     if found.takes > COARSE:
         notes.append(
             f"alone on an ideal cluster this schedule takes {found.takes:.3g} times the closed "
             "form: links allow no less; compare simulations with each other"
         )
-    elif found.by.hops != 1:
+    elif by.hops != 1:
         notes.append(
-            f"hops take {found.by.hops:.3g} times what the profile says, for all to take what the "
+            f"hops take {by.hops:.3g} times what the profile says, for all to take what the "
             "closed form says"
         )
-    if carried.hosts:
-        notes.append(f"folded: {stage.cluster.nodes} equal machines are played as {carried.hosts}")
-    return Job(
-        collective=collective, start=start, ranks=_ranks(p), laid=found.laid, launch=pace.launch,
-        algorithm=p.algorithm, protocol=p.protocol, multiplicity=carried.multiplicity,
-        notes=tuple(notes),
-    )  # fmt: skip
+    if first.hosts:
+        notes.append(f"folded: {stage.cluster.nodes} equal machines are played as {first.hosts}")
+
+    def build(window: Window) -> Job:
+        laid = paced(lay(carried(window).schedule, network), network, pace, by)
+        return Job(
+            collective=collective, start=start, ranks=_ranks(p), laid=laid, launch=pace.launch,
+            algorithm=p.algorithm, protocol=p.protocol, multiplicity=first.multiplicity,
+            notes=tuple(notes),
+        )  # fmt: skip
+
+    return _Asked(build=build, window=found.window)
 
 
 def _by_algorithm(
@@ -196,17 +237,21 @@ def _by_algorithm(
     stage: _Stage,
     algorithm: str | Algorithm | Schedule,
     channels: int,
-) -> Job:
+) -> _Asked:
     """An algorithm of the caller's choice, with the profile's launch, hops and protocols."""
     collective, pace = p.collective, stage.pace(p)
     name = algorithm if isinstance(algorithm, str) else type(algorithm).__name__.lower()
     network = stage.ways_of(collective.ranks)
-    laid = lay(_own(algorithm, collective, p.n_ranks, channels), network)
-    return Job(
-        collective=collective, start=start, ranks=_ranks(p), launch=pace.launch,
-        laid=paced(laid, network, pace, Tuning()), algorithm=name, protocol=p.protocol,
-        notes=p.notes,
-    )  # fmt: skip
+
+    def build(window: Window) -> Job:
+        laid = lay(_own(algorithm, collective, p.n_ranks, channels, window), network)
+        return Job(
+            collective=collective, start=start, ranks=_ranks(p), launch=pace.launch,
+            laid=paced(laid, network, pace, Tuning()), algorithm=name, protocol=p.protocol,
+            notes=p.notes,
+        )  # fmt: skip
+
+    return _Asked(build=build, window=stage.window)
 
 
 def _ranks(p: Prediction) -> tuple[int, ...]:
@@ -225,9 +270,13 @@ def chosen(network: ClusterNetwork, carried: Carried) -> Network:
 
 
 def _own(
-    algorithm: str | Algorithm | Schedule, collective: Collective, n: int, channels: int
+    algorithm: str | Algorithm | Schedule,
+    collective: Collective,
+    n: int,
+    channels: int,
+    window: Window,
 ) -> Schedule:
-    """The schedule of an algorithm of the caller's choice."""
+    """The schedule of an algorithm of the caller's choice; of a ring's rounds only the window."""
     if isinstance(algorithm, Schedule):
         if algorithm.chunks.n != n:
             raise CollectiveError(
@@ -236,27 +285,41 @@ def _own(
             )
         return algorithm
     chosen = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+    if isinstance(chosen, Ring):
+        chosen = replace(chosen, window=window)
     return chosen.schedule(collective, n, channels)
 
 
 def _play(
-    jobs: Sequence[Job], stage: _Stage, conditions: Conditions, notes: tuple[str, ...]
+    asked: Sequence[_Asked], stage: _Stage, conditions: Conditions, notes: tuple[str, ...]
 ) -> Timeline:
     network = stage.network
-    parts = [job.part(conditions) for job in jobs]
     others = [transfer(t, stage.ways_of((t.source, t.destination))) for t in conditions.traffic]
     capacity, changes = links_left(conditions, stage.cluster, network)
-    plan = make_plan([*parts, *others], capacity, changes)
-    times = compiled.play(plan, stage.watched(len(plan), trial=False))
+    # Where it may never end, or no two rounds are alike, every transfer is wanted.
+    endless = conditions.deaths or any(change.capacity == 0 for change in changes)
+    window = reduce(Window.over, [each.window for each in asked])
+    if endless or conditions.jitter is not None:
+        window = WHOLE
+
+    @cache
+    def drafted(window: Window) -> tuple[tuple[Job, ...], tuple[Part, ...]]:
+        jobs = tuple(each.build(window) for each in asked)
+        return jobs, tuple(job.part(conditions) for job in jobs)
+
+    def plan(window: Window) -> Plan:
+        return make_plan([*drafted(window)[1], *others], capacity, changes)
+
+    found = recurrence.play(plan, window, lambda plan: stage.watched(len(plan), trial=False))
     played, first = [], 0
-    for job, part in zip(jobs, parts, strict=True):
+    for job, part in zip(*drafted(found.window), strict=True):
         last = first + len(job.laid.schedule)
-        played.append(job.played(part, times.of(slice(first, last))))
+        played.append(job.played(part, found.times.of(slice(first, last))))
         first = last
     if conditions.jitter is not None:
         notes = (*notes, OUT_OF_STEP)
-    notes = tuple(dict.fromkeys([*notes, *(note for job in jobs for note in job.notes)]))
+    said = [note for one in played for note in (*one.notes, *one.repeated)]
     return Timeline(
-        played=tuple(played), network=network, changes=plan.changes, conditions=conditions,
-        notes=notes,
+        played=tuple(played), network=network, changes=found.plan.changes, conditions=conditions,
+        notes=tuple(dict.fromkeys([*notes, *said])),
     )  # fmt: skip

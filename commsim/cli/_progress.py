@@ -56,7 +56,9 @@ class Progress:
         if passed > PATIENCE and self._bar is None and chatty():
             self._show(of)
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, rate=f"{done / passed:,.0f} transfers/s")
+            self._bar.update(
+                self._task, total=of, completed=done, rate=f"{done / passed:,.0f} transfers/s"
+            )
 
     def _show(self, of: int) -> None:
         from rich.console import Console  # 60 ms that a short simulation does not need

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from commsim.collectives.chunks import Chunks, Ints
-from commsim.collectives.schedule import Schedule
+from commsim.collectives.schedule import Repeat, Schedule
 from commsim.errors import ScheduleError
 
 NONE = -1  # in `after`: nothing to wait for; in `nbytes`: what the chunks weigh
@@ -130,7 +130,7 @@ class Builder:
                 joined = np.array(pairs, dtype=np.int32)
                 self._joins.append((joined[:, 0], joined[:, 1]))
 
-    def build(self) -> Schedule:
+    def build(self, repeats: Sequence[Repeat] = ()) -> Schedule:
         """The schedule of all ops appended so far; the builder is empty then."""
         *columns, pieces, waiting = _stack(self._ops, OP_KINDS)
         (waits,) = _stack(self._waits, (np.int32,))
@@ -150,6 +150,7 @@ class Builder:
             piece_start=_starts(pieces),
             wait_start=_starts(waiting),
             waits=waits,
+            repeats=tuple(repeats),
         )
 
     def _sizes(

@@ -4,12 +4,16 @@ An op moves chunks from places of one vertex to places of another (or of the sam
 sum) and waits for earlier ops. Ranks are positions in their group, 0 to n - 1; switches that reduce
 or multicast follow as vertices n, n + 1, ... Ops are numbered so that each waits only for lower
 numbers. A million ops take about 70 MB.
+
+Of rounds that are all alike only some may be built: a `Window` asks for them, `Repeat` says how
+many are missing. Such a schedule can be played (engine/recurrence.py), not proved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +29,50 @@ class Piece:
     source_place: int
     destination_place: int
     length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How many rounds to build where many are alike: at least `rounds`, 0: all; so that what is
+    missing is a multiple of `multiple`. All are built if they are fewer than `least` ops together,
+    or less than half of them would be missing.
+    """
+
+    rounds: int = 0
+    multiple: int = 1
+    least: int = 0
+
+    def built(self, rounds: int, ops: int = 1) -> int:
+        """Of so many rounds, of so many ops each, how many are built."""
+        built = self.rounds + (rounds - self.rounds) % self.multiple
+        few = rounds * ops < self.least or 2 * built > rounds
+        return rounds if few or not self.rounds else built
+
+    def over(self, other: Window) -> Window:
+        """As wide as both."""
+        if not self.rounds or not other.rounds:
+            return WHOLE
+        return Window(
+            rounds=max(self.rounds, other.rounds),
+            multiple=lcm(self.multiple, other.multiple),
+            least=min(self.least, other.least),
+        )
+
+
+WHOLE = Window()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """Ops from `first` on are `rounds` rounds of `ops` ops each: the same transfers, that wait for
+    those of the rounds before in the same way, but for the first rounds, which have fewer to wait
+    for. `missing` more rounds of that kind belong behind them.
+    """
+
+    first: int
+    ops: int
+    rounds: int
+    missing: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +123,7 @@ class Schedule:
     length: NDArray[np.int32]
     wait_start: Ints
     waits: NDArray[np.int32]
+    repeats: tuple[Repeat, ...] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):

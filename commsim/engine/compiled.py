@@ -27,12 +27,12 @@ GOING, COMING = 1, 2  # why a link is dirty
 NEW = -2  # a flow's bottleneck before its first rate
 SLACK = 1 - 1e-9
 SAME = 1e-13  # a rate that has changed by less has not changed
-DONE, PAUSED, FULL = range(3)
+DONE, PAUSED, FULL, MARKED = range(4)
 FIRST_SLOTS = 1 << 12
 
 # Places in `counts`: how many there are of each, and the last bucket used in either phase.
 BUCKETS, SPARE, HEAP, FLOWS, FREE, DIRTY, FRESH, CHANGED, DIED, FINISHED, EPOCH = range(11)
-STARTS, ARRIVALS, LINKS = 11, 12, 13
+STARTS, ARRIVALS, LINKS, STOPS = 11, 12, 13, 14
 NOW, LEVEL = range(2)  # places in `clock`: the time, and the rate below which nothing changes
 
 
@@ -47,6 +47,7 @@ class State(NamedTuple):
     arrived: Array
     pending: Array
     phase: Array
+    marked: Array  # whether to stop after the instant in which it arrives; none: empty
     tails: Array  # of an op that streams: what it passes on and has not arrived; none: empty
     next_op: Array  # the next of the same bucket; from the number of ops on, of first bytes
     follow_start: Array
@@ -122,20 +123,50 @@ def play(
     watch: called after every so many `events` with the number of ops that have arrived and the
     time (s) reached; it may raise to stop.
     """
-    fixed = _fixed(plan)
-    state = _first_state(plan, fixed)
-    _release(fixed, state)
+    assert not plan.repeats, "rounds are missing: recurrence.py plays such a plan"
+    run = Run(plan)
     while True:
-        status = _advance(fixed, state, events)
-        if status == FULL:
-            state = _grown(state, fixed.width)
-            continue
+        status = run.advance(events)
         if watch is not None:
-            watch(int(state.counts[FINISHED]), float(state.clock[NOW]))
+            watch(run.finished, run.now)
         if status == DONE:
-            return Times(
-                ready=state.ready, begun=state.begun, sent=state.sent, arrived=state.arrived
-            )
+            return run.times
+
+
+class Run:
+    """A plan on its way: the engine's inside, for `play` and for recurrence.py."""
+
+    def __init__(self, plan: Plan, marked: Array | None = None) -> None:
+        """marked: per op, whether to stop when it has arrived."""
+        self.fixed = _fixed(plan)
+        self.state = _first_state(plan, self.fixed)
+        if marked is not None:
+            self.state = self.state._replace(marked=marked)
+        _release(self.fixed, self.state)
+
+    def advance(self, events: int) -> int:
+        """Play so many events: DONE, PAUSED, or MARKED where a marked op has arrived."""
+        while True:
+            status = int(_advance(self.fixed, self.state, events))
+            if status != FULL:
+                return status
+            self.state = _grown(self.state, self.fixed.width)
+
+    @property
+    def finished(self) -> int:
+        """Ops that have arrived."""
+        return int(self.state.counts[FINISHED])
+
+    @property
+    def now(self) -> float:
+        """The time reached, s."""
+        return float(self.state.clock[NOW])
+
+    @property
+    def times(self) -> Times:
+        """What has happened so far."""
+        s = self.state
+        return Times(ready=s.ready, begun=s.begun, sent=s.sent, arrived=s.arrived)
 
 
 def _fixed(plan: Plan) -> Fixed:
@@ -207,6 +238,7 @@ def _first_state(plan: Plan, fixed: Fixed) -> State:
         arrived=np.full(n, np.nan),
         pending=np.diff(plan.wait_start).astype(np.int32),
         phase=np.zeros(n, dtype=np.int8),
+        marked=np.zeros(0, dtype=np.bool_),
         tails=tails,
         next_op=np.full(events, NONE, dtype=np.int32),
         follow_start=follow_start,
@@ -528,9 +560,14 @@ def _advance(f: Fixed, s: State, budget: int) -> int:
                         s.phase[op] = ARRIVED
                         s.arrived[op] = now
                         s.counts[FINISHED] += 1
+                        if len(s.marked) and s.marked[op]:
+                            s.counts[STOPS] = 1
                         _tell(f, s, op, now, ALL)
                     op = following
         _share(f, s, now)
+        if s.counts[STOPS]:
+            s.counts[STOPS] = 0
+            return MARKED
     return PAUSED
 
 

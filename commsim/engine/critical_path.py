@@ -17,6 +17,7 @@ import numpy as np
 from commsim.engine.network import Floats, Network
 from commsim.engine.plan import INSTANT
 from commsim.engine.played import Played
+from commsim.engine.unrolled import Unrolled
 from commsim.units import Bytes, Seconds, format_size, format_time
 
 FIRST, SENT, ARRIVED = range(3)  # what of an op another has waited for
@@ -117,6 +118,7 @@ class _Walk:
         with np.errstate(divide="ignore", invalid="ignore"):  # a link that never worked
             self.pace = 1 / network.capacity
             self.load = np.nan_to_num(link_bytes * self.pace)
+        self.every = Unrolled(played=len(played.laid.schedule), jumps=played.times.jumps)
         self.reached = played.end
         self.steps: list[Step] = []
 
@@ -125,7 +127,7 @@ class _Walk:
         if len(arrived) == 0 or arrived.max() < self.played.end:
             self.join(int(self.played.joined[: self.played.n].argmax()))
             return
-        op: int | None = int(arrived.argmax())
+        op: int | None = self.every.number(int(arrived.argmax()))
         what = ARRIVED
         while op is not None:
             op, what = self.back(op, what)
@@ -135,27 +137,31 @@ class _Walk:
         that let it begin, or end, and what of that it waited for; None at the beginning.
         """
         schedule, times = self.played.laid.schedule, self.played.times
-        source, destination = int(schedule.source[op]), int(schedule.destination[op])
-        waits = schedule.waits[schedule.wait_start[op] : schedule.wait_start[op + 1]]
-        streamed = schedule.streams[op] & (schedule.destination[waits] == source)
-        wanted = np.where(schedule.source[waits] == source, SENT, ARRIVED)
+        (played,), (early,), _ = self.every.locate(np.array([op]))
+        source, destination = int(schedule.source[played]), int(schedule.destination[played])
+        waits = schedule.waits[schedule.wait_start[played] : schedule.wait_start[played + 1]]
+        waits = waits + (op - played)  # as they are numbered with what was not played
+        those, sooner, _ = self.every.locate(waits)
+        streamed = schedule.streams[played] & (schedule.destination[those] == source)
+        wanted = np.where(schedule.source[those] == source, SENT, ARRIVED)
         wanted[streamed] = FIRST
-        leads = times.begun[waits] + self.played.laid.ways.latency[self.played.laid.way[waits]]
-        done = np.choose(wanted, [leads, times.sent[waits], times.arrived[waits]])
-        tail = np.where(streamed, times.arrived[waits], -np.inf)
+        leads = times.begun[those] + self.played.laid.ways.latency[self.played.laid.way[those]]
+        done = np.choose(wanted, [leads, times.sent[those], times.arrived[those]]) - sooner
+        tail = np.where(streamed, times.arrived[those] - sooner, -np.inf)
         last = int(done.argmax()) if len(waits) else None
         late = max((source, destination), key=lambda v: float(self.played.joined[v]))
         if last is not None and done[last] <= self.played.joined[late]:
             last = None
         before = None if last is None else int(waits[last])
         move = self.move(op, before)
+        sent = times.sent[played] - early
         if what == ARRIVED:
-            self.step("latency", times.sent[op], destination, move)
-        if what != FIRST and tail.max(initial=-np.inf) >= times.sent[op] * (1 - INSTANT):
+            self.step("latency", sent, destination, move)
+        if what != FIRST and tail.max(initial=-np.inf) >= sent * (1 - INSTANT):
             return int(waits[tail.argmax()]), ARRIVED
         kind, at = ("latency", destination) if what == FIRST else ("transfer", source)
-        self.step(kind, times.begun[op], at, move)
-        self.step("software", times.ready[op], source, move)
+        self.step(kind, times.begun[played] - early, at, move)
+        self.step("software", times.ready[played] - early, source, move)
         if last is None:
             self.join(late)
         return before, ARRIVED if last is None else int(wanted[last])
@@ -179,21 +185,24 @@ class _Walk:
             self.reached = float(begin)
 
     def move(self, op: int, after: int | None) -> Move:
-        row, ways = self.played.laid.schedule[op], self.played.laid.ways
-        way = int(self.played.laid.way[op])
+        (played,), _, (further,) = self.every.locate(np.array([op]))
+        row, ways = self.played.laid.schedule[int(played)], self.played.laid.ways
+        way = int(self.played.laid.way[played])
         crossed = slice(ways.start[way], ways.start[way + 1])
         links = ways.crossing[crossed]
         busiest = int(links[self.load[links].argmax()]) if len(links) else None
         seconds = ways.weight[crossed] * self.pace[links]
         alone = row.nbytes * max(1 / float(ways.limit[way]), float(seconds.max(initial=0.0)))
         name = self.played.name_of
-        known = None if after is None else self.known_at(op, after)
+        known = None
+        if after is not None:
+            known = self.known_at(int(played), int(self.every.locate(np.array([after])).op[0]))
         return Move(
             op=op,
             source=name(row.source),
             destination=name(row.destination),
             channel=row.channel,
-            round=row.round,
+            round=row.round + int(further),
             nbytes=row.nbytes,
             after=after,
             known_at=None if known is None else name(known),

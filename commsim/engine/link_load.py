@@ -29,6 +29,7 @@ def link_load(timeline: Timeline, steps: int = 200, most: int = 50) -> LinkLoad:
     exact; where rates change within a transfer a step may hold a little too much or too little,
     even more than the link could carry.
     """
+    timeline = timeline.whole
     capacity, names = timeline.network.capacity, timeline.network.links
     with np.errstate(divide="ignore", invalid="ignore"):
         heat = np.nan_to_num(timeline.link_bytes / capacity)

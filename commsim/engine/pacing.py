@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
-from commsim.collectives.schedule import Schedule
+from commsim.collectives.schedule import WHOLE, Schedule, Window
 from commsim.cost.cost import Pace
-from commsim.engine import compiled
+from commsim.engine import recurrence
 from commsim.engine.network import Floats, Laid, Network, Ways, lay
-from commsim.engine.plan import make_plan, punctual
+from commsim.engine.plan import Plan, make_plan, punctual
 from commsim.units import BytesPerSecond, Seconds
 
 CLOSE, EQUAL = 0.03, 2e-3
@@ -47,13 +48,13 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tuned:
-    """A schedule at its pace: laid, the tuning, and how many times what the closed form says it
-    takes alone: 1, but more where links allow no less.
+    """The tuning of a schedule, and how many times what the closed form says it takes alone: 1, but
+    more where links allow no less. window: the rounds that sufficed to find out.
     """
 
-    laid: Laid
     by: Tuning
     takes: float
+    window: Window
 
 
 def paced(laid: Laid, network: Network, pace: Pace, by: Tuning) -> Laid:
@@ -95,30 +96,36 @@ def _far(ways: Ways, network: Network) -> np.ndarray[tuple[int], np.dtype[np.boo
 
 
 def tuned(
-    schedule: Schedule,
-    network: Network,
+    build: Callable[[Window], Schedule],
     ideal: Network,
     pace: Pace,
     *,
+    window: Window = WHOLE,
     multiplicity: int = 1,
-    watch: Callable[[int, Seconds], None] | None = None,
+    watch: Callable[[int], recurrence.Watch | None] = lambda ops: None,
 ) -> Tuned:
-    """The schedule on `network`, so that alone on `ideal` it takes what the closed form says.
+    """How a schedule has to be paced to take alone on `ideal` what the closed form says.
 
-    multiplicity: how many of the library's channels each of the schedule's stands for. watch: as of
-    `compiled.play`, in every trial.
+    build: the schedule with a window of its rounds, from `window` on. multiplicity: how many of the
+    library's channels each of the schedule's stands for. watch: for a trial of so many ops what is
+    called as `compiled.play` does.
     """
-    alone = lay(schedule, ideal)
+    laid = cache(lambda window: lay(build(window), ideal))
     body = pace.duration - pace.launch
 
     def time(by: Tuning) -> Seconds:
-        plan = make_plan([punctual(paced(alone, ideal, pace, by))], ideal.capacity)
-        return float(compiled.play(plan, watch).arrived.max(initial=0.0))
+        nonlocal window
+
+        def plan(window: Window) -> Plan:
+            return make_plan([punctual(paced(laid(window), ideal, pace, by))], ideal.capacity)
+
+        found = recurrence.play(plan, window, lambda plan: watch(len(plan)))
+        window = found.window
+        return float(found.times.arrived.max(initial=0.0))
 
     first = Tuning(channel=pace.channel * multiplicity, hops=0.0)
     by, takes = _hops(time, *_bytes(time, first, pace.transfer), body)
-    laid = paced(lay(schedule, network), network, pace, by)
-    return Tuned(laid=laid, by=by, takes=takes / body if body > 0 else 1.0)
+    return Tuned(by=by, takes=takes / body if body > 0 else 1.0, window=window)
 
 
 def _bytes(

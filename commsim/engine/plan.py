@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commsim.collectives.chunks import Ints
+from commsim.collectives.schedule import Repeat
 from commsim.engine.network import Floats, Laid
 from commsim.units import BytesPerSecond, Seconds
 
@@ -72,21 +73,44 @@ class Plan:
     share: Floats
     capacity: Floats
     changes: tuple[Change, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
 
     def __len__(self) -> int:
         return len(self.nbytes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jump:
+    """`ops` ops from `first` on, of `rounds` rounds, happen again and again, each time `period` s
+    later; `times` of these were not played. The times of the ops from `first` on are those of the
+    last time. last: the op behind the last one of rounds like these.
+    """
+
+    first: int
+    last: int
+    ops: int
+    rounds: int
+    times: int
+    period: Seconds
+
+    @property
+    def left_out(self) -> int:
+        """Ops that were not played."""
+        return self.times * self.ops
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Times:
     """Per op, in s: when it was ready (all waits done, both ends there), when its first byte left,
-    when its last byte had left, when that arrived; nan where that never happened.
+    when its last byte had left, when that arrived; nan where that never happened. jumps: what was
+    not played, in the order of the ops.
     """
 
     ready: Floats
     begun: Floats
     sent: Floats
     arrived: Floats
+    jumps: tuple[Jump, ...] = ()
 
     def of(self, ops: slice) -> Times:
         """The times of some ops."""
@@ -95,6 +119,11 @@ class Times:
             begun=self.begun[ops],
             sent=self.sent[ops],
             arrived=self.arrived[ops],
+            jumps=tuple(
+                replace(jump, first=jump.first - ops.start, last=jump.last - ops.start)
+                for jump in self.jumps
+                if ops.start <= jump.first < ops.stop
+            ),
         )
 
     @property
@@ -135,6 +164,11 @@ def make_plan(parts: Sequence[Part], capacity: Floats, changes: Sequence[Change]
         ),
         capacity=np.asarray(capacity, dtype=np.float64),
         changes=tuple(sorted(changes, key=lambda c: c.time)),
+        repeats=tuple(
+            replace(r, first=r.first + int(shift))
+            for s, shift in zip(whole, ops, strict=False)
+            for r in s.repeats
+        ),
     )
 
 

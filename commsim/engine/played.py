@@ -6,7 +6,7 @@ All times are s from the moment at which the simulation begins.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 from commsim.collectives.collective import Collective, bus_factor
 from commsim.engine.network import Floats, Laid
-from commsim.engine.plan import Times
+from commsim.engine.plan import Jump, Times
+from commsim.engine.unrolled import shortened, unrolled
 from commsim.units import BytesPerSecond, Seconds
+
+NONE = -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +41,31 @@ class Played:
     protocol: str
     multiplicity: int = 1
     notes: tuple[str, ...] = ()
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """What was not played because it repeats, a sentence each."""
+        found = []
+        for jump in self.times.jumps:
+            first = int(self.laid.schedule.round[jump.first])
+            first += sum(
+                j.times * j.rounds for j in self.times.jumps if j.first < jump.first < j.last
+            )
+            last = first + (jump.times + 1) * jump.rounds - 1
+            every = f" every {jump.rounds} rounds" if jump.rounds > 1 else ""
+            found.append(
+                f"folded: rounds {first:,} to {last:,} repeat{every}; {jump.left_out:,} transfers "
+                "are not played"
+            )
+        return tuple(found)
+
+    @cached_property
+    def whole(self) -> Played:
+        """With every transfer that was not played because it repeats."""
+        if not self.times.jumps:
+            return self
+        laid, times = unrolled(self.laid, self.times)
+        return replace(self, laid=laid, times=times)
 
     @property
     def n(self) -> int:
@@ -79,6 +107,8 @@ class Played:
         """Per vertex, s in which at least one of its transfers was under way, software included:
         until it has left where this sends, until it has arrived where this receives.
         """
+        if self.times.jumps:
+            return _repeated(self)
         schedule, times = self.laid.schedule, self.times
         moves = (schedule.source != schedule.destination) & ~np.isnan(times.begun)
         begin, begun = np.tile(times.ready[moves], 2), np.tile(times.begun[moves], 2)
@@ -107,3 +137,30 @@ class Played:
     def name_of(self, vertex: int) -> int | str:
         """A position's rank, or a switch's name."""
         return self.ranks[vertex] if vertex < self.n else f"switch{vertex - self.n}"
+
+
+def _repeated(played: Played) -> Floats:
+    """`transferring`, where rounds repeat. One repetition more adds the same each time, once there
+    are so many that what lies before and behind them does not meet: so few are put back, and what
+    another one adds is taken for each of those that are left.
+    """
+    jumps = played.times.jumps
+    few = [min(jump.times, _apart(played, jump)) for jump in jumps]
+
+    def with_few(more: int) -> Floats:
+        counts = [k + (i == more) for i, k in enumerate(few)]
+        laid, times = unrolled(played.laid, shortened(played.times, counts))
+        return replace(played, laid=laid, times=times).transferring
+
+    found = with_few(NONE)
+    for i, jump in enumerate(jumps):
+        if jump.times > few[i]:
+            found = found + (jump.times - few[i]) * (with_few(i) - with_few(NONE))
+    return found
+
+
+def _apart(played: Played, jump: Jump) -> int:
+    """After how many periods a repetition cannot meet the first one, and one more."""
+    ops, times = slice(jump.first, jump.first + jump.ops), played.times
+    span = float(times.arrived[ops].max() - times.ready[ops].min())
+    return 2 + math.ceil(span / jump.period)

@@ -112,7 +112,8 @@ def play(plan: Plan) -> Times:
     env = simpy.Environment()
     links = _Links(env, plan)
     count = len(plan)
-    times = Times(**{name: np.full(count, np.nan) for name in Times.__slots__})
+    ready, begun, left, there = (np.full(count, np.nan) for _ in range(4))
+    times = Times(ready=ready, begun=begun, sent=left, arrived=there)
     first, sent, arrived = ([env.event() for _ in range(count)] for _ in range(3))
 
     def live(op: int) -> Steps:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -77,8 +77,14 @@ class Timeline:
     def spans(self) -> Iterator[Span]:
         """Every op, readable, in the order of the schedules."""
         for number, each in enumerate(self.played):
-            for op in each.laid.schedule:
-                yield self._span(number, each, op)
+            whole = each.whole
+            for op in whole.laid.schedule:
+                yield self._span(number, whole, op)
+
+    @property
+    def whole(self) -> Timeline:
+        """With every transfer that was not played because it repeats."""
+        return replace(self, played=tuple(each.whole for each in self.played))
 
     def _span(self, number: int, each: Played, op: Op) -> Span:
         times, i = each.times, op.index
@@ -97,6 +103,8 @@ class Timeline:
         for each in self.played:
             ways, times = each.laid.ways, each.times
             done = np.where(np.isnan(times.sent), 0.0, each.laid.schedule.nbytes)
+            for jump in times.jumps:
+                done[jump.first : jump.first + jump.ops] *= 1 + jump.times
             by_way = np.bincount(each.laid.way, weights=done, minlength=len(ways))
             crossed = np.repeat(by_way, np.diff(ways.start)) * ways.weight
             total += np.bincount(ways.crossing, weights=crossed, minlength=len(total))

@@ -84,6 +84,7 @@ def events(timeline: Timeline, most: int = MOST) -> Iterator[Event]:
     Of more than `most` transfers the first rounds are kept, and the first event says so. What never
     ends is drawn until the last moment at which anything happened, and named so.
     """
+    timeline = timeline.whole
     kept = _kept(timeline, most)
     total = sum(len(p.laid.schedule) for p in timeline.played)
     notes = list(timeline.notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -126,6 +126,19 @@ def asked(transfer: float, hops: float) -> Pace:
     return replace(PACE, transfer=transfer, duration=LAUNCH + transfer + hops)
 
 
+@dataclass(frozen=True)
+class Alone:
+    """What `tuned` found on the ideal network, and the schedule laid at that pace."""
+
+    laid: Laid
+    takes: float
+
+
+def alone(schedule: Schedule, network: Network, pace: Pace) -> Alone:
+    found = tuned(lambda window: schedule, IDEAL, pace)
+    return Alone(paced(lay(schedule, network), network, pace, found.by), found.takes)
+
+
 def play(*laid: Laid, network: Network = IDEAL) -> float:
     """s until the last of these arrives, if all begin together."""
     plan = make_plan([punctual(each) for each in laid], network.capacity)
@@ -136,14 +149,14 @@ def play(*laid: Laid, network: Network = IDEAL) -> float:
 @pytest.mark.parametrize("transfer", [0.6, 1.0, 1.2, 1.3, 3.0, 1000.0])
 def test_alone_it_takes_what_was_asked(transfer: float, hops: float) -> None:
     pace = asked(transfer * LINKS_ALONE, hops)
-    found = tuned(RING, IDEAL, IDEAL, pace)
+    found = alone(RING, IDEAL, pace)
     assert found.takes == pytest.approx(1, abs=1e-3)
     assert play(found.laid) == pytest.approx(pace.duration - LAUNCH, rel=1e-3)
 
 
 def test_less_than_the_links_need_cannot_be() -> None:
     """Asked 2 ms, of which the links need 3 even if the protocol left everything to data."""
-    found = tuned(RING, IDEAL, IDEAL, asked(2 * MS, 0.0))
+    found = alone(RING, IDEAL, asked(2 * MS, 0.0))
     assert found.takes == pytest.approx(1.5)
     assert play(found.laid) == pytest.approx(3 * MS)
 
@@ -151,7 +164,7 @@ def test_less_than_the_links_need_cannot_be() -> None:
 def test_hops_that_the_closed_form_hides() -> None:
     """All in 6 ms, for which the bytes are said to need 7: then there are no hops."""
     pace = replace(asked(7 * MS, 0.0), duration=LAUNCH + 6 * MS)
-    found = tuned(RING, IDEAL, IDEAL, pace)
+    found = alone(RING, IDEAL, pace)
     assert found.takes == pytest.approx(1)
     assert play(found.laid) == pytest.approx(6 * MS)
     assert (found.laid.ways.latency == 0).all()
@@ -160,7 +173,7 @@ def test_hops_that_the_closed_form_hides() -> None:
 def test_without_bytes_only_hops() -> None:
     """Three rounds with no byte: 30 us are 10 us for each hop."""
     barrier = Ring().schedule(Collective("all_gather", 0, dtype="uint8"), 4)
-    found = tuned(barrier, IDEAL, IDEAL, asked(0.0, 30 * US))
+    found = alone(barrier, IDEAL, asked(0.0, 30 * US))
     assert found.takes == pytest.approx(1)
     assert found.laid.ways.latency == pytest.approx(np.full(4, 10 * US), rel=1e-3)
 
@@ -169,22 +182,22 @@ def test_a_schedule_that_stays_where_it_is() -> None:
     """No link is crossed, so there is nothing to make slower: what was asked is not spent."""
     schedule = chain(n=4)
     stays = replace(schedule, destination=schedule.source)
-    found = tuned(stays, IDEAL, IDEAL, asked(0.0, 30 * US))
+    found = alone(stays, IDEAL, asked(0.0, 30 * US))
     assert found.takes == 0
     assert play(found.laid) == 0
 
 
 def test_where_links_bind_two_take_twice_as_long() -> None:
-    found = tuned(RING, IDEAL, IDEAL, asked(1.2 * LINKS_ALONE, 0.0))
+    found = alone(RING, IDEAL, asked(1.2 * LINKS_ALONE, 0.0))
     assert play(found.laid, found.laid) == pytest.approx(2 * play(found.laid), rel=1e-6)
 
 
 def test_where_channels_bind_two_need_not_be_in_each_others_way() -> None:
     """Bytes that take three times as long as the links explain leave room for two more."""
-    found = tuned(RING, IDEAL, IDEAL, asked(3 * LINKS_ALONE, 0.0))
-    alone = play(found.laid)
-    assert play(found.laid, found.laid) == pytest.approx(alone, rel=1e-6)
-    assert play(*[found.laid] * 6) == pytest.approx(2 * alone, rel=EQUAL)
+    found = alone(RING, IDEAL, asked(3 * LINKS_ALONE, 0.0))
+    one = play(found.laid)
+    assert play(found.laid, found.laid) == pytest.approx(one, rel=1e-6)
+    assert play(*[found.laid] * 6) == pytest.approx(2 * one, rel=EQUAL)
 
 
 def test_the_pace_is_that_of_the_ideal_cluster() -> None:
@@ -193,7 +206,7 @@ def test_the_pace_is_that_of_the_ideal_cluster() -> None:
     """
     half = Ports(n=4, bandwidth=0.5e9)
     pace = asked(LINKS_ALONE, 90 * US)
-    found = tuned(RING, half, IDEAL, pace)
+    found = alone(RING, half, pace)
     assert found.takes == pytest.approx(1, abs=1e-3)
     clock = (LINKS_ALONE + 90 * US) / (LINKS_ALONE + 9 * US)
     expected = (2 * LINKS_ALONE + 9 * US) * clock
@@ -208,4 +221,4 @@ def test_every_trial_can_be_stopped() -> None:
         raise Enough
 
     with pytest.raises(Enough):
-        tuned(RING, IDEAL, IDEAL, asked(LINKS_ALONE, 0.0), watch=stop)
+        tuned(lambda window: RING, IDEAL, asked(LINKS_ALONE, 0.0), watch=lambda ops: stop)

@@ -17,7 +17,7 @@ from commsim.collectives.algorithm import Algorithm, Cost
 from commsim.collectives.builder import NONE, Builder
 from commsim.collectives.chunks import Chunks, cut
 from commsim.collectives.collective import Collective
-from commsim.collectives.schedule import Schedule
+from commsim.collectives.schedule import WHOLE, Repeat, Schedule, Window
 from commsim.errors import CollectiveError
 
 BATCH = 1 << 16  # ops made at a time: few calls, and little memory beside the schedule
@@ -31,7 +31,8 @@ class Ring(Algorithm):
     next has passed on; more than `pieces`; None: any number.
 
     period: only the first `period` places of every ring are built, and stand for all others, which
-    do the same `period` places further on. Such a schedule can be played, not proved.
+    do the same `period` places further on. window: how many rounds are built of those that are
+    alike, all sums or all copies of equal blocks. Such schedules can be played, not proved.
     """
 
     both_ways: bool = False
@@ -39,6 +40,7 @@ class Ring(Algorithm):
     pieces: int = 1
     slots: int | None = None
     period: int = 0
+    window: Window = WHOLE
     operations: ClassVar[frozenset[str]] = frozenset(
         {"all_reduce", "all_gather", "reduce_scatter", "barrier"}
     )
@@ -58,25 +60,37 @@ class Ring(Algorithm):
         summing = 0 if collective.operation == "all_gather" else n - 1
         copying = 0 if collective.operation == "reduce_scatter" else n - 1
         orders = np.array(self.orders or (range(n),))
+        equal = chunks.nbytes.min() == chunks.nbytes.max()
+        steps: list[int] = []
+        repeats = []
+        for first, rounds in ((0, summing), (summing, copying)):
+            kept = self.window.built(rounds, lanes * pieces) if equal else rounds
+            if kept < rounds:
+                at = len(steps) * lanes * pieces
+                repeats.append(
+                    Repeat(first=at, ops=lanes * pieces, rounds=kept, missing=rounds - kept)
+                )
+            steps += range(first, first + kept)
         batch = max(1, BATCH // (lanes * pieces))
-        for first in range(0, summing + copying, batch):
-            rounds = range(first, min(first + batch, summing + copying))
-            step, piece, lane = (
-                a.ravel() for a in np.indices((len(rounds), pieces, lanes), dtype=np.int64)
+        for first in range(0, len(steps), batch):
+            these = np.array(steps[first : first + batch])
+            position, piece, lane = (
+                a.ravel() for a in np.indices((len(these), pieces, lanes), dtype=np.int64)
             )
-            step += first
+            step = these[position]
+            position += first
             place, channel = np.divmod(lane, channels)
             which = channel % len(orders)
             way = np.where(self.both_ways & (channel % 2 == 1), -1, 1)
             # The sums travel towards their block's own rank, and from there to all others.
             behind = np.where(step < summing, step + 1, step - summing)
             block = orders[which, (place - way * behind) % n]
-            turn = step * pieces + piece
+            turn = position * pieces + piece
             before, after = (
                 (place + by) % built * channels + channel for by in (-way, way)
             )  # the same channel's lane of the previous and of the next
             waits = [
-                np.where(step > 0, (turn - pieces) * lanes + before, NONE),
+                np.where(position > 0, (turn - pieces) * lanes + before, NONE),
                 np.where(turn > 0, (turn - 1) * lanes + lane, NONE),
             ]
             if self.slots is not None:
@@ -91,7 +105,7 @@ class Ring(Algorithm):
                 channel=channel,
                 round=step,
             )
-        return builder.build()
+        return builder.build(repeats)
 
     def cost(self, collective: Collective, n: int, channels: int = 1) -> Cost:
         """(n-1) rounds of a block each, twice for all_reduce. Neglected with several pieces: all

@@ -28,7 +28,7 @@ from commsim.collectives.algorithms.ring import Ring
 from commsim.collectives.algorithms.send_recv import SendRecv
 from commsim.collectives.chunks import Ints, cut
 from commsim.collectives.collective import Collective
-from commsim.collectives.schedule import Schedule
+from commsim.collectives.schedule import WHOLE, Schedule, Window
 from commsim.collectives.trees import tree_schedule
 from commsim.libraries.carried import Carried
 from commsim.libraries.library import Candidate
@@ -55,8 +55,11 @@ def carry_out(
     *,
     fold: bool = True,
     alike: bool = False,
+    window: Window = WHOLE,
 ) -> Carried:
-    """The schedule that does as `candidate` says, on the positions of the group."""
+    """The schedule that does as `candidate` says, on the positions of the group; of a ring's rounds
+    only the window.
+    """
     n, local = facts.placement.n, facts.placement.max_per_domain
     channels = max(1, candidate.channels)
     pieces, slots = _pieces(collective, candidate, channels)
@@ -73,7 +76,7 @@ def carry_out(
             hosts = _alike_hosts(collective, facts, orders) if alike else 0
             slices = SLICES if crosses and candidate.protocol == "Simple" else 1
             period = hosts * facts.placement.max_per_host
-            ring = Ring(orders=orders, period=period, pieces=slices)
+            ring = Ring(orders=orders, period=period, pieces=slices, window=window)
             schedule = ring.schedule(collective, n, len(orders))
             return Carried(
                 schedule=schedule, multiplicity=each, exits=exits, entries=entries, hosts=hosts

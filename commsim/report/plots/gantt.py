@@ -47,6 +47,7 @@ class _Bar:
 def timeline(found: Timeline) -> Chart:
     """Every transfer from the first byte that leaves to the last one, by sending rank and channel.
     Of many ranks and channels the first are shown; the subtitle says how many."""
+    found = found.whole
     senders = dict.fromkeys(
         each.ranks[v]
         for each in found.played
