@@ -110,6 +110,7 @@ def plan(
         )  # fmt: skip
         offered(machines, asked, drawn, json)
         return
+    _check_words(scale, checkpoint, storage, mtbf or restart)
     found = asked.plans(machines[0])
     extra: dict[str, Any] = {}
     if explain:
@@ -136,6 +137,19 @@ def _check_alone(**given: object) -> None:
     for name, value in given.items():
         if value:
             raise PlanError(f"plan: --{name} is about one cluster; give --cluster once")
+
+
+def _check_words(
+    scale: str | None, checkpoint: str | None, storage: str | None, failing: str | None
+) -> None:
+    """Raises PlanError on what could not be answered, before the long search."""
+    if scale not in (None, "strong", "weak"):
+        raise PlanError(f"--scaling: expected strong or weak, got {scale!r}")
+    if failing and checkpoint is None and storage is None:
+        raise PlanError(
+            "--checkpoint: what does one take? Give its time (--checkpoint 60s) or what storage "
+            "takes (--storage 100GB/s)"
+        )
 
 
 def emitted(name: str, plans: Plans) -> Emission:
@@ -168,8 +182,6 @@ def worth(
 
 def scaled(where: Cluster, asked: Training, kind: str) -> tuple[Any, ...]:
     """The best on 1, 2, 4 ... nodes: with the same batch, or with the same for each node."""
-    if kind not in ("strong", "weak"):
-        raise PlanError(f"--scaling: expected strong or weak, got {kind!r}")
 
     def on(changed: Cluster) -> Plans:
         batch = asked.global_batch
@@ -188,11 +200,6 @@ def failures(
     restart: str | None,
 ) -> Reliability:
     """What failures leave of the time."""
-    if checkpoint is None and storage is None:
-        raise PlanError(
-            "--checkpoint: what does one take? Give its time (--checkpoint 60s) or what storage "
-            "takes (--storage 100GB/s)"
-        )
     took = (
         parse_time(checkpoint)
         if checkpoint is not None

@@ -277,7 +277,9 @@ def _ranked(
         return Plan(
             place=place, layout=c.layout, bucket=c.bucket, step=step, price=price,
             simulated=looked.played.get(c.layout), tuned=looked.tuned.get(c.layout),
-            tie=step.duration <= first.duration * (1 + TIE),
+            # What the best has most of is memory: steps of about its duration are no ties then.
+            tie=place == 1
+            or (objective != "memory" and step.duration <= first.duration * (1 + TIE)),
             inside=first.interval[0] <= step.duration <= first.interval[1],
         )  # fmt: skip
 

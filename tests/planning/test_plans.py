@@ -101,6 +101,7 @@ def test_memory_as_the_objective(model: commsim.Model, cluster: commsim.Cluster)
         model, cluster, global_batch=32, seq_len=2048, objective="memory", top=3,
         only={"cp": (1,)},
     )  # fmt: skip
+    assert [one.tie for one in found] == [True, False, False]  # of steps, and it is not by them
     rooms = [one.headroom for one in found]
     assert rooms == sorted(rooms, reverse=True)
 
