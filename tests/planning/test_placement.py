@@ -97,8 +97,10 @@ def pairs_and_trios(first: str, second: str) -> list[Traffic]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [(name, each) for i, name in enumerate(SMALL) for each in OPERATIONS[i % 2 :: 2]],
+)
 def test_no_permutation_is_cheaper(name: str, operation: str) -> None:
     cluster, traffic = small(name), pairs_and_trios(operation, "all_reduce")
     assert mappings(traffic, cluster)[0].duration == pytest.approx(cheapest(traffic, cluster))
