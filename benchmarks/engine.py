@@ -74,11 +74,37 @@ def folded(nodes: int) -> Callable[[], int]:
     return run
 
 
+def repeating(n: int, channels: int = 1) -> Callable[[], int]:
+    """A ring of which rounds are built and played until they repeat, ports as above."""
+    from commsim.collectives.algorithms.ring import Ring
+    from commsim.collectives.collective import Collective
+    from commsim.collectives.schedule import Window
+    from commsim.engine import recurrence
+    from commsim.engine.ideal import Ports
+    from commsim.engine.network import lay
+    from commsim.engine.plan import Plan, make_plan, punctual
+
+    network = Ports(n=n, bandwidth=50e9, latency=1e-6)
+
+    def build(window: Window) -> Plan:
+        ring = Ring(window=window)
+        schedule = ring.schedule(Collective("all_reduce", MIB), n, channels)
+        return make_plan([punctual(lay(schedule, network))], network.capacity)
+
+    def run() -> int:
+        found = recurrence.play(build, recurrence.FIRST, lambda plan: None)
+        assert found.times.jumps
+        return len(found.plan)
+
+    return run
+
+
 CASES: dict[str, Callable[[], Callable[[], int]]] = {
     "ring all_reduce 1 MiB, 64 ranks": lambda: flat("ring", 64),
     "ring all_reduce 1 MiB, 256 ranks": lambda: flat("ring", 256),
     "ring all_reduce 1 MiB, 512 ranks": lambda: flat("ring", 512),
     "ring all_reduce 1 MiB, 1,024 ranks": lambda: flat("ring", 1024),
+    "ring all_reduce 1 MiB, 1,024 ranks, until it repeats": lambda: repeating(1024),
     "ring all_reduce 1 MiB, 16,384 ranks, folded": lambda: folded(2048),
     "two-level ring all_reduce, 128 x 8": lambda: flat("hierarchical", 1024, group=8),
     "double binary tree all_reduce, 1,024 x 8": lambda: flat(
@@ -106,18 +132,18 @@ def main() -> None:
     if len(sys.argv) == 3 and sys.argv[1] == "--one":
         print(json.dumps(measure(sys.argv[2])))
         return
-    print(f"{'case':46}{'ops':>12}{'CPU s':>9}{'us/op':>8}{'peak MB':>9}")
+    print(f"{'case':54}{'ops':>12}{'CPU s':>9}{'us/op':>8}{'peak MB':>9}")
     for case in sys.argv[1:] or CASES:
         done = subprocess.run(
             [sys.executable, __file__, "--one", case], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            print(f"{case:46}failed: {done.stderr.strip().splitlines()[-1]}")
+            print(f"{case:54}failed: {done.stderr.strip().splitlines()[-1]}")
             continue
         found = json.loads(done.stdout)
         each = found["cpu_s"] / found["ops"] * 1e6
         print(
-            f"{case:46}{found['ops']:12,}{found['cpu_s']:9.3f}{each:8.3f}{found['peak_mb']:9.0f}",
+            f"{case:54}{found['ops']:12,}{found['cpu_s']:9.3f}{each:8.3f}{found['peak_mb']:9.0f}",
             flush=True,
         )
 

@@ -278,6 +278,12 @@ def _own(
 ) -> Schedule:
     """The schedule of an algorithm of the caller's choice; of a ring's rounds only the window."""
     if isinstance(algorithm, Schedule):
+        if algorithm.repeats:
+            missing = sum(repeat.missing for repeat in algorithm.repeats)
+            raise CollectiveError(
+                f"{collective.operation}: {missing} rounds of the schedule are missing; give the "
+                "algorithm, or the schedule without a window"
+            )
         if algorithm.chunks.n != n:
             raise CollectiveError(
                 f"{collective.operation}: the schedule is for {algorithm.chunks.n} ranks, the "

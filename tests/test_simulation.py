@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commsim.collectives.algorithms.ring import Ring
 from commsim.collectives.collective import OPERATIONS, Collective
+from commsim.collectives.schedule import Window
 from commsim.cost.bound import bound
 from commsim.engine.conditions import Conditions, Jitter, LinkFault, Traffic
 from commsim.engine.timeline import Timeline
@@ -470,6 +472,19 @@ def test_without_any_nic_there_is_no_way() -> None:
         simulate(asked, machines("dgx-h100", 2), conditions=fail("*/nic*"))
     inside = simulate(asked, machines("dgx-h100"), conditions=fail("*/nic*"))
     assert not inside.stalled
+
+
+def test_a_machine_that_is_dead_is_more_than_its_nics() -> None:
+    """The library could do without them, not without the GPUs that the fault means too."""
+    x = simulate(Collective("all_reduce", MIB), machines("dgx-h100"), conditions=fail("node0*"))
+    assert x.stalled
+
+
+def test_a_schedule_whose_rounds_are_missing_is_refused() -> None:
+    asked = Collective("all_gather", 64 * MIB)
+    schedule = Ring(window=Window(rounds=4)).schedule(asked, 16)
+    with pytest.raises(CollectiveError, match="11 rounds of the schedule are missing"):
+        simulate(asked, machines("dgx-h100", 2), algorithm=schedule)
 
 
 def test_a_nic_that_fails_on_the_way_stops_everybody() -> None:

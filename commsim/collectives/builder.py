@@ -22,11 +22,12 @@ NONE = -1  # in `after`: nothing to wait for; in `nbytes`: what the chunks weigh
 Shorts = NDArray[np.int32]
 OP_COLUMNS = ("reduces", "streams", "source", "destination", "nbytes", "channel", "round")
 PIECE_COLUMNS = ("source_place", "destination_place", "length")
-SIZE, WIDTH = OP_COLUMNS.index("nbytes"), len(OP_COLUMNS)
+SIZE, CHANNEL, WIDTH = OP_COLUMNS.index("nbytes"), OP_COLUMNS.index("channel"), len(OP_COLUMNS)
 OP_KINDS = (
     np.bool_, np.bool_, np.int32, np.int32, np.int64, np.int16, np.int32,
     np.int32, np.int32,
 )  # fmt: skip
+MOST_CHANNEL = int(np.iinfo(np.int16).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,11 @@ class Builder:
         owner = np.repeat(np.arange(count), pieces)
         flat = [f[kept] for f in flat]
         columns[SIZE] = self._sizes(columns, owner, flat, ids)
+        if count and columns[CHANNEL].max() > MOST_CHANNEL:
+            raise ScheduleError(
+                f"channel {columns[CHANNEL].max()}: a schedule has at most {MOST_CHANNEL + 1:,} "
+                "channels; ask for fewer"
+            )
         kinds = zip(columns, OP_KINDS[:WIDTH], strict=False)
         self._ops.append(
             (*(c.astype(k) for c, k in kinds), pieces, real.sum(axis=1, dtype=np.int32))

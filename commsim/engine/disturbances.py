@@ -22,12 +22,17 @@ def without_dead_nics(
     """The cluster without NICs that are dead from the beginning, the other conditions, and notes.
 
     A library finds out when it starts, and then does without: channels are the same on every
-    machine, so a NIC that one machine lacks is left idle on all.
+    machine, so a NIC that one machine lacks is left idle on all. A fault that means other devices
+    of a machine too remains for these.
     """
     site, wiring = cluster.site, cluster.wiring
     leaf = {cable.source: cable.target for cable in wiring.cables}
     dead: dict[int, str] = {}
     others = []
+    node = cluster.node
+    devices = [device.name for kind in (node.gpus, node.switches, node.cpus) for device in kind]
+    devices += [] if node.nvswitch is None else [node.nvswitch.name]
+    inside = [f"node{host}/{name}" for host in range(cluster.nodes) for name in devices]
 
     def cuts_off(fault: LinkFault, nic: str) -> bool:
         there = leaf.get(nic, "")
@@ -41,16 +46,16 @@ def without_dead_nics(
             if cuts_off(fault, site.nic(host, i))
         ]
         dead |= dict.fromkeys(found, fault.link)
-        if not found:
+        if not found or any(map(fault.means, inside)):
             others.append(fault)
     if not dead:
         return cluster, conditions, ()
-    node = without_nics(cluster.node, dead)
+    left = without_nics(node, dead)
     notes = tuple(
         f"{why} is dead from the beginning: {site.nics[i]} is not used on any machine"
         for i, why in dead.items()
     )
-    return replace(cluster, node=node), replace(conditions, faults=tuple(others)), notes
+    return replace(cluster, node=left), replace(conditions, faults=tuple(others)), notes
 
 
 def check_ranks(conditions: Conditions, cluster: Cluster) -> None:

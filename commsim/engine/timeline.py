@@ -144,11 +144,12 @@ class Timeline:
     @cached_property
     def watchdog(self) -> tuple[tuple[Report, ...], ...]:
         """Per collective, which ranks report a time-out."""
+        timeout = self.conditions.watchdog
         return tuple(
             watchdog(
-                each,
+                each.whole if each.duration > timeout else each,
                 self.network,
-                timeout=self.conditions.watchdog,
+                timeout=timeout,
                 deaths=self.conditions.deaths,
                 changes=self.changes,
             )

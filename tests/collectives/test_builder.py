@@ -28,6 +28,13 @@ def test_a_root_must_be_in_the_group() -> None:
         cut(Collective("reduce", 8, ranks=(4, 9, 2)), 4)
 
 
+def test_more_channels_than_a_schedule_can_number() -> None:
+    collective = Collective("all_gather", 1 << 30)
+    Ring().schedule(collective, 2, 32_768)
+    with pytest.raises(ScheduleError, match="channel 32768: a schedule has at most 32,768"):
+        Ring().schedule(collective, 2, 32_769)
+
+
 def test_an_op_is_readable() -> None:
     collective = Collective("all_reduce", 12)
     op = Ring().schedule(collective, 3)[3]

@@ -282,6 +282,16 @@ def test_a_timeline_says_the_same(
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9)
 
 
+def test_a_watchdog_sees_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 ms after its begin the ring of 5 ms is in a round that was not played."""
+    found, every = both(monkeypatch, Conditions(watchdog=2 * MS))
+    jump = found.played[0].times.jumps[0]
+    begin = float(found.played[0].whole.times.ready[jump.first])
+    assert begin < 2 * MS < begin + jump.times * jump.period
+    assert [str(r) for r in found.watchdog[0]] == [str(r) for r in every.watchdog[0]]
+    assert found.watchdog[0]
+
+
 def test_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     found, every = both(monkeypatch)
     (jump,) = found.played[0].times.jumps
