@@ -12,6 +12,7 @@ SHARES = {
     "utilization", "before", "after", "tolerance", "communication_share",
 }  # fmt: skip
 """Keys of numbers that are shares of one."""
+DAY = 86400.0
 UNITS = ("bytes_per_s", "per_s_per_gpu", "per_s", "bytes", "s")
 """Endings of keys that name a unit, the longest first."""
 
@@ -45,6 +46,14 @@ def _unit(path: str) -> str:
     return ""
 
 
+def _time(value: float) -> str:
+    """Of two days and more in days: nobody reads millions of seconds."""
+    days = value / DAY
+    if days < 2:
+        return format_time(value)
+    return f"{days:,.0f} days" if days >= 1000 else f"{days:.4g} days"
+
+
 def _number(unit: str, value: float) -> str:
     match unit:
         case "bytes_per_s":
@@ -52,7 +61,7 @@ def _number(unit: str, value: float) -> str:
         case "bytes":
             return ("-" if value < 0 else "") + format_size(round(abs(value)))
         case "s":
-            return ("-" if value < 0 else "") + format_time(abs(value))
+            return ("-" if value < 0 else "") + _time(abs(value))
         case "share":
             return f"{100 * value:.4g} %"
     if isinstance(value, int):

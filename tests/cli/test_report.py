@@ -12,7 +12,7 @@ import pytest
 
 from commsim.cli.report import KINDS
 from commsim.report.page import value_at
-from commsim.report.words import SHARES
+from commsim.report.words import SHARES, words
 
 from .conftest import Ran
 
@@ -22,7 +22,8 @@ Command = Callable[[str], Ran]
 
 UNITS = {
     "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "GB/s": 1e9, "us": 1e-6,
-    "ms": 1e-3, "s": 1.0, "%": 0.01,
+    "ms": 1e-3, "s": 1.0, "days": 86400.0,
+    "%": 0.01,
 }  # fmt: skip
 STEP = "--model llama3-8b --cluster dgx-h100 --nodes 2 --tp 8 --global-batch 16 --seq 4096"
 TRAINING = "-m llama3.2-1b --global-batch 16 --seq 2048 --only pp=1,cp=1,micro_batch=1 --tune 0"
@@ -97,6 +98,9 @@ def test_numbers_are_read_as_a_reader_would() -> None:
     assert read("1.5 GiB") == 1.5 * 2**30
     assert read("12,346") == 12346
     assert read("-2 ms") == -0.002
+    assert words("trillion_tokens_s", 200_000.0) == "2.315 days"
+    assert words("interval_s/0", -86400.0 * 1234.5) == "-1,234 days"
+    assert words("trillion_tokens_s", 100_000.0) == "1e+05 s"
     assert read("50 %") == 0.5
     assert read("ring, LL") is None
     assert "mfu" in SHARES
