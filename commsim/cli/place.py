@@ -21,7 +21,7 @@ from commsim.planning.placement import (
     orders,
     traffic_of,
 )
-from commsim.planning.rank_files import FORMATS, devices, megatron, written
+from commsim.planning.rank_files import FORMATS, OWN, devices, megatron, written
 from commsim.topology.cluster import Cluster
 from commsim.units import format_size, format_time, parse_size
 from commsim.workload.layout import Layout
@@ -174,6 +174,8 @@ def read_traffic(text: str, layout: Layout) -> Traffic:
 def _flag(found: Sequence[Mapping], starts: dict[str, tuple[int, ...]], layout: Layout) -> str:
     """What Megatron-LM is told to be as cheap as the best; "" where it cannot be told."""
     cheap = {m.ranks for m in found if m.duration <= found[0].duration * (1 + 1e-9)}
+    if tuple(range(layout.world)) in cheap:
+        return OWN
     flags = [megatron(order, layout) for order, ranks in starts.items() if ranks in cheap]
     return next(filter(None, flags), "")
 

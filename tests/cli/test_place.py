@@ -43,6 +43,16 @@ def test_a_models_groups(commsim: Command) -> None:
         assert words in text
 
 
+def test_megatrons_own_order_needs_no_flag(commsim: Command) -> None:
+    line = "place dgx-h100 --tp 2 --ep 4 --model mixtral-8x7b --seq 2048 --json"
+    found = commsim(line).json
+    assert "ep" in {one["kind"] for one in found["traffic"]}
+    assert found["best"]["duration_s"] <= found["default"]["duration_s"]
+    assert (found["megatron"] == "no flag: its own order") == (
+        found["best"]["duration_s"] == pytest.approx(found["default"]["duration_s"], rel=1e-9)
+    )
+
+
 def test_the_best_alone_to_paste(commsim: Command) -> None:
     line = "place dgx-h100@2 --tp 2 --traffic tp=all_reduce:1MiB --format"
     assert commsim(f"{line} hostfile --hosts a,b").out == "a\n" * 8 + "b\n" * 8
