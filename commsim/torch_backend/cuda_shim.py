@@ -46,8 +46,6 @@ class OnCpu(private.FunctionMode):
         kwargs = kwargs or {}
         if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
-        if function is torch.Tensor.record_stream:
-            return None
         if function is torch.device and args and on_cpu(args[0]) != args[0]:
             return torch.device("cpu")  # torch.device("cuda", 1): no number
         if function is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
@@ -97,6 +95,7 @@ def patched(cluster: Cluster, gpus: int) -> Iterator[None]:
         (torch.cuda, "current_stream", streams.current_stream),
         (torch.cuda, "default_stream", streams.default_stream),
         (torch.cuda, "synchronize", streams.synchronize),
+        (torch.Tensor, "record_stream", _answering(None)),
         (torch, "Stream", streams.Stream),
         (torch, "Event", streams.Event),
         (torch.version, "cuda", "12.8"),

@@ -71,6 +71,7 @@ def patched() -> Iterator[None]:
         (*private.CONVERT, _apply),
         (dist, "Reducer", _Reducer),
         (*private.sharding(), Shards),
+        (private.FakeTensor, "__deepcopy__", _copied),
     ]
     changes += [(where, name, _nothing) for where, name in private.READING_DATA]
     needing = private.needing_data()
@@ -82,6 +83,17 @@ def patched() -> Iterator[None]:
             yield
     finally:
         del copyreg.dispatch_table[private.FakeTensor]
+
+
+def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """copy.deepcopy of a tensor: torch's own copies its storage."""
+    if id(tensor) not in memo:
+        new = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        if isinstance(tensor, torch.nn.Parameter):
+            new = torch.nn.Parameter(new, tensor.requires_grad)
+        memo[id(tensor)] = new
+    found: torch.Tensor = memo[id(tensor)]
+    return found
 
 
 def _packed(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -1,6 +1,7 @@
 """What a process has for itself, kept for each rank while another one holds the baton.
 
-Environment, `__main__`, the user's own modules, and the random number generators.
+Environment, `__main__`, the user's own modules, the random number generators, and whether DTensor
+is within `loss_parallel`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from commsim.torch_backend import private
 from commsim.torch_backend.where import is_users
 from commsim.torch_backend.world import Rank
 
@@ -61,6 +63,7 @@ class Isolated:
         sys.modules["__main__"] = self._main[rank.number]
         sys.modules.update(state.get("modules", {}))
         self._generators.restore(state.get("generators", self._before))
+        private.swap_loss_ops(state.get("loss", {}))
 
     def leave(self, rank: Rank) -> None:
         """The rank hands the baton on."""
@@ -69,6 +72,7 @@ class Isolated:
         for name in environment:
             environment[name] = os.environ.get(name, "")
         state["generators"] = self._generators.state()
+        state["loss"] = private.swap_loss_ops({})
         self._sort_imports()
         state["modules"] = {
             name: sys.modules.pop(name) for name in self._theirs if name in sys.modules

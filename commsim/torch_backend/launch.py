@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +43,7 @@ from commsim.torch_backend.world import Rank, World
 from commsim.units import Bytes, Seconds
 
 MASTER_PORT = "29500"
+COMPILES = "torch.compile: the script runs op by op; fused kernels would take less time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +219,7 @@ def _torch(world: World) -> Iterator[None]:
         (torch.futures, "collect_all", collect_all),
         (torch.futures, "wait_all", wait_all),
         (torch.multiprocessing, "spawn", _spawn),
+        (torch, "compile", _uncompiled(torch.compile)),
         *((where, name, eagerly(getattr(where, name))) for where, name in private.WAITING_IN_CPP),
         (rpc, "init_rpc", _no_rpc),
         (DistributedDataParallel, "_register_builtin_comm_hook", _builtin_hook),
@@ -229,6 +231,8 @@ def _torch(world: World) -> Iterator[None]:
             yield
     finally:
         hook.remove()
+        if COMPILES in world.notes:
+            torch.compiler.set_stance("default")
         torch.autograd.set_multithreading_enabled(threading_before)
 
 
@@ -271,6 +275,18 @@ def _spawn(function: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -
             f"has {rank.world.nproc_per_node} on a machine; run it with --nproc-per-node {nprocs}"
         )
     function(rank.local, *args)
+
+
+def _uncompiled(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile, giving what it would give around a model that then runs op by op."""
+
+    def call(model: Any = None, **options: Any) -> Any:
+        _rank().world.notes[COMPILES] = None
+        torch.compiler.set_stance("force_eager")
+        kept = {name: value for name, value in options.items() if name not in ("mode", "options")}
+        return compile_(model, **(kept | {"backend": "eager"}))
+
+    return call
 
 
 def _no_rpc(*_: Any, **__: Any) -> None:

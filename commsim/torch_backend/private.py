@@ -161,6 +161,17 @@ def overloads(op: Any) -> Any:
     return op._overloadpacket
 
 
+def swap_loss_ops(wanted: dict[Any, Any]) -> dict[Any, Any]:
+    """What DTensor does differently within `loss_parallel`; from here on it is `wanted`."""
+    module: Any = sys.modules.get("torch.distributed.tensor.parallel.loss")
+    if module is None:
+        return {}
+    handlers = module.DTensor._op_dispatcher._custom_op_handlers
+    before = {op: handlers.pop(op) for op in module.customized_loss_ops if op in handlers}
+    handlers.update(wanted)
+    return before
+
+
 def premul_factor(op: Any) -> Any:
     """The factor of a ReduceOp.PREMUL_SUM."""
     return op.__getstate__()[1]

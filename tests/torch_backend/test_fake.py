@@ -146,11 +146,13 @@ def test_scripts_for_cuda_run_on_the_cpu(fake: bool, simulate: Callable) -> None
     assert ("all_reduce", 2 * (64 * 256 * 2 + 256 + 64), "bfloat16") in operations(run)
 
 
-def test_fsdp2_for_cuda_runs_on_the_cpu(simulate: Callable) -> None:
+@pytest.mark.parametrize("fake", [False, True])
+def test_fsdp2_for_cuda_runs_on_the_cpu(fake: bool, simulate: Callable) -> None:
     import torch
 
     scripts = Path(__file__).parent / "scripts"
-    run, _ = simulate(scripts / "cuda_fsdp2.py", 2, cuda_shim=True)
+    run, printed = simulate(scripts / "cuda_fsdp2.py", 2, cuda_shim=True, fake=fake)
     assert run.failure is None, run.failure.traceback
+    assert float(printed) == pytest.approx(run.steps[-1] * 1e3, rel=0.05)
     assert ("all_gather", 2 * (64 * 64 + 64), "bfloat16") in operations(run)
     assert not torch.cuda.is_available()

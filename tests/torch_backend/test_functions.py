@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,3 +163,44 @@ def test_a_rank_has_a_process_of_its_own(how: str, tmp_path: Path, simulate: Cal
         )
     run, _ = simulate(script, 3)
     assert run.failure is None, run.failure
+
+
+def test_the_documents_know_every_function() -> None:
+    """docs/torch.md says of each function of torch.distributed whether it is simulated."""
+    import types
+
+    import torch.distributed as dist
+
+    text = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
+    table = text[text.index("| torch.distributed | |") : text.index("Twelve scripts")]
+    known = set(re.findall(r"`([\w.]+)`", table))
+    kinds = (types.FunctionType, types.BuiltinFunctionType)
+    functions = {
+        name
+        for name, value in vars(dist).items()
+        if not name.startswith("_") and type(value) in kinds and value.__module__[:6] == "torch."
+    }
+    assert len(functions) > 50
+    assert functions - known == set()
+
+
+SPLIT = """
+import torch, torch.distributed as dist
+rank = int(__import__("os").environ["RANK"])
+dist.init_process_group("nccl", device_id=torch.device("cuda", rank) if {bound} else None)
+part = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+x = torch.full((1,), float(rank))
+dist.all_reduce(x, group=part)
+print(rank, x.item(), dist.get_world_size(part))
+last = dist.split_group(split_ranks=[[3]])
+assert (last not in (None, dist.GroupMember.NON_GROUP_MEMBER)) == (rank == 3)
+"""
+
+
+def test_a_group_is_split_as_nccl_does(simulate: Callable) -> None:
+    """0 + 1 and 2 + 3; rank 3 alone."""
+    run, printed = simulate(SPLIT.format(bound=True), 4, cuda_shim=True)
+    assert run.failure is None, run.failure.traceback
+    assert sorted(printed.splitlines()) == ["0 1.0 2", "1 1.0 2", "2 5.0 2", "3 5.0 2"]
+    run, _ = simulate(SPLIT.format(bound=False), 4, cuda_shim=True)
+    assert "No device associated with the default pg" in str(run.failure)

@@ -20,8 +20,21 @@ model.to_empty(device="cuda")
 for parameter in model.parameters():
     nn.init.ones_(parameter)
 optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+copies = torch.cuda.Stream()
 for _ in range(2):
-    model(torch.randn(8, 64, device="cuda")).sum().backward()
+    start.record()
+    with torch.cuda.stream(copies):
+        x = torch.randn(8, 64).cuda(non_blocking=True)
+    torch.cuda.current_stream().wait_stream(copies)
+    x.record_stream(torch.cuda.current_stream())
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(x).sum()
+    loss.backward()
     optimizer.step()
     optimizer.zero_grad()
+    end.record()
+torch.cuda.synchronize()
+if dist.get_rank() == 0:
+    print(start.elapsed_time(end))
 dist.destroy_process_group()
