@@ -19,6 +19,7 @@ from commsim.torch_backend.movers import Buffers, Tensor
 from commsim.torch_backend.records import Call, Group, Post
 from commsim.torch_backend.tensors import (
     check,
+    check_length,
     counts_of,
     dtype_of,
     extent,
@@ -132,6 +133,8 @@ class SimulatedGroup(private.ProcessGroup):
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
         lists = nested(outputs)
+        for each in lists:
+            check_length("all_gather", each, self.size())
         work = self._collective(
             asked.all_gather("all_gather", lists, listed(inputs), self.rank())
         )  # fmt: skip
@@ -162,6 +165,8 @@ class SimulatedGroup(private.ProcessGroup):
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
         outputs = nested(outputs)[0] if outputs else []
+        if root_of(opts) == self.rank():
+            check_length("gather", outputs, self.size())
         return self._collective(
             asked.gather(outputs, listed(inputs), root_of(opts), self.size())
         )  # fmt: skip
@@ -173,14 +178,17 @@ class SimulatedGroup(private.ProcessGroup):
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
         inputs = nested(inputs)[0] if inputs else []
+        if root_of(opts) == self.rank():
+            check_length("scatter", inputs, self.size())
         return self._collective(
             asked.scatter(listed(outputs), inputs, root_of(opts), self.size())
         )  # fmt: skip
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
-        return self._collective(
-            asked.reduce_scatter(listed(outputs), nested(inputs), reduce_op_of(opts))
-        )
+        lists = nested(inputs)
+        for each in lists:
+            check_length("reduce_scatter", each, self.size())
+        return self._collective(asked.reduce_scatter(listed(outputs), lists, reduce_op_of(opts)))
 
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> SimulatedWork:
         return self._scatter_singles("reduce_scatter_tensor", [output], [input], opts)
@@ -202,6 +210,8 @@ class SimulatedGroup(private.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> SimulatedWork:
+        for each in (list(outputs), list(inputs)):
+            check_length("all_to_all", each, self.size())
         return self._collective(asked.all_to_all("all_to_all", list(outputs), list(inputs)))
 
     def all_to_all_single(

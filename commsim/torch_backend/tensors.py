@@ -62,6 +62,14 @@ def pieces(tensor: Tensor, n: int) -> list[Tensor]:
         return list(tensor.detach().view(-1).view(n, -1).unbind(0))
 
 
+def check_length(function: str, tensors: Sequence[Any], n: int) -> None:
+    """A list has a tensor for each rank of the group. Raises ValueError."""
+    if len(tensors) != n:
+        raise ValueError(
+            f"{function}: a list of {len(tensors)} tensors for a group of {n} ranks: give {n}"
+        )
+
+
 def split_for(tensor: Tensor, sizes: Sequence[int] | None, n: int) -> list[Tensor]:
     """The parts of an all_to_all_single, along the first dimension."""
     with torch.no_grad(), private.no_modes():

@@ -107,6 +107,17 @@ def test_a_receive_from_any_rank_takes_the_earliest_message(simulate: Callable) 
         ("dist.all_gather_into_tensor(torch.ones(3), torch.ones(2))", "world_size times"),
         ("dist.reduce_scatter_tensor(torch.ones(3), torch.ones(2))", "times world size"),
         ("dist.all_to_all_single(torch.ones(3), torch.ones(3))", "does not divide equally"),
+        (
+            "dist.scatter(torch.ones(1), [torch.ones(1)] if rank == 0 else None)",
+            "scatter: a list of 1 tensors for a group of 2 ranks",
+        ),
+        ("dist.all_gather([torch.ones(1)], torch.ones(1))", "all_gather: a list of 1 tensors"),
+        (
+            "dist.gather(torch.ones(1), [torch.ones(1)] * 3 if rank == 0 else None)",
+            "gather: a list of 3 tensors",
+        ),
+        ("dist.reduce_scatter(torch.ones(1), [torch.ones(1)])", "reduce_scatter: a list of 1"),
+        ("dist.all_to_all([torch.ones(1)], [torch.ones(1)])", "all_to_all: a list of 1 tensors"),
         ("dist.send(torch.ones(1), dst=9)", "no rank 9 in a group of 2"),
         (
             "from torch.distributed import rpc; rpc.init_rpc('w', rank=rank, world_size=n)",
