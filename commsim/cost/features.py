@@ -313,6 +313,9 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
     f.hops_local = float(hops) - f.hops_net
     used = _channels_used(f, m, n if protocol == "LL" else 1, protocol)
     f.piece_per_channel = min(f.nbytes / (n * used), 2.0 * MIB)
+    loops = max(1.0, f.nbytes / (n * used) / (2.0 * MIB))
+    f.messages = loops * used / max(1.0, min(m.nics, f.local_ranks))
+    f.threads = 1.0
     if m.link_name.startswith("pcie") and protocol == "Simple":
         f.copies = 0.0
 

@@ -78,9 +78,12 @@ def _overlap_power(f: Any, k: Values) -> Any:
 def ring(f: Any, k: Values) -> Parts:
     """Ring: `steps` rounds of S/n bytes on every channel in use.
 
-    (chain + start) (+) max((steps + copy) S/n / link, steps S/n / net) + fill; copy: the last
-    piece is copied without using the wire (n operations for n - 1 sends); start: a Simple ring
-    opens with one more synchronisation; fill: the first chunk passing every step.
+    (chain + start) (+) max((steps + copy) S/n / link, steps S/n / net, steps m post) + fill; copy:
+    the last piece is copied without using the wire (n operations for n - 1 sends); start: a Simple
+    ring opens with one more synchronisation; fill: the first chunk passing every step. A Simple
+    piece has to be across the network, a share of it (store), before its next hop begins; every
+    channel's piece is a message of its own, and the `messages` m of one GPU or NIC follow each
+    other, one every `post` however small they are.
     """
     proto = f.protocol_name
     hop = _chain(f, k, f"hop.{proto}", f"net.{proto}")
@@ -96,6 +99,10 @@ def ring(f: Any, k: Values) -> Parts:
     slow = 1 + k["int8"] * f.narrow_reduction
     local = (f.steps + copies) * piece * slow / link
     net = f.steps * piece / _net(f, k, k["nic"] * k[f"nic.{proto}"]) * f.crosses
+    if proto == "simple":
+        hop = hop + k["ring.store"] * f.hops_net * net / f.steps
+        post = k["net.message"] * k["net.speed"] * f.host / f.threads
+        net = np.maximum(net, f.steps * f.messages * post * f.crosses)
     return _finish(f, _base(f, k), hop, np.maximum(local, net), _overlap_power(f, k), fill)
 
 

@@ -224,6 +224,7 @@ def _bottleneck(
         words["sockets"] = (
             "a thread that copies through the kernel's sockets for each NIC (NCCL_SOCKET_NTHREADS)"
         )
+        words["threads"] = f"messages, posted one by one to each NIC ({m.net_name})"
     words["tree_cap"] = "what the tree's channels can add where it branches"
     words["memory"] = f"copies inside one GPU, memory of {format_rate(m.memory)}"
 
