@@ -79,6 +79,24 @@ def _behind(graph: Graph | None, net: float, rate: float, cluster: Cluster) -> f
     return min(net, len(used) * rate) if used and cluster.hosts_per_domain > 1 else net
 
 
+def _through(cluster: Cluster, comm: Communicator, local: tuple[int, ...]) -> BytesPerSecond:
+    """What the rings carry together on their way through one machine, from NIC to NIC; 0 where they
+    are not known."""
+    parts = [node for node in comm.domains[0].nodes if node.ring.nets]
+    if not parts or len(parts) < len(comm.domains[0].nodes):
+        return 0.0
+    channels = range(min(len(part.ring.nets) for part in parts))
+    chains = tuple(
+        (
+            parts[0].ring.nets[c][0],
+            tuple(local[part.ranks[at]] for part in parts for at in part.ring.orders[c]),
+            parts[-1].ring.nets[c][1],
+        )
+        for c in channels
+    )
+    return capacity.chains_bandwidth(cluster.node, chains)
+
+
 def _cut_share(cluster: Cluster) -> float:
     """What a node gets of its NICs' rate when every node talks to all others at once.
 
@@ -156,6 +174,8 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
             elif crossing:  # the search keeps a ring at its NICs' pace; the links have their own
                 free = PCIE_SHARE * capacity.host_ring_bandwidth(cluster.node, local)
                 found = max(found, free)
+                if cluster.hosts_per_domain == 1 < sum(part.count for part in comm.domains):
+                    found = min(found, _through(cluster, comm, local) or NO_LIMIT)
             link = min(found or NO_LIMIT, raw_link)
             pair_link = PCIE_SHARE * (capacity.host_share(cluster.node, local) or raw_link)
     net = ring_net = heads_net = one_nic = cut = NO_LIMIT
@@ -233,6 +253,9 @@ SMALLEST_PART, LARGEST_PART = 64.0 * KIB, 16.0 * MIB
 
 NET_CHUNK = 128.0 * KIB
 """Bytes of a message that move over the network at once (NCCL_P2P_NET_CHUNKSIZE)."""
+
+RING_CHUNK = 2.0 * MIB
+"""Bytes of a Simple ring's piece that a channel moves in one round: half its buffer of 4 MiB."""
 
 THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
 THRESHOLD = {"LL": 8, "LL128": 8, "Simple": 64}
@@ -312,8 +335,9 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
     f.hops_net = min(f.hops_net, float(hops))
     f.hops_local = float(hops) - f.hops_net
     used = _channels_used(f, m, n if protocol == "LL" else 1, protocol)
-    f.piece_per_channel = min(f.nbytes / (n * used), 2.0 * MIB)
-    loops = max(1.0, f.nbytes / (n * used) / (2.0 * MIB))
+    f.piece_per_channel = min(f.nbytes / (n * used), RING_CHUNK)
+    f.round_bytes = f.piece_per_channel * used
+    loops = max(1.0, f.nbytes / (n * used) / RING_CHUNK)
     f.messages = loops * used / max(1.0, min(m.nics, f.local_ranks))
     f.threads = 1.0
     if m.link_name.startswith("pcie") and protocol == "Simple":

@@ -98,9 +98,10 @@ def ring(f: Any, k: Values) -> Parts:
         fill = f.steps * k["ring.fill"] * f.piece_per_channel / (k["link"] * f.link / f.channels)
     slow = 1 + k["int8"] * f.narrow_reduction
     local = (f.steps + copies) * piece * slow / link
-    net = f.steps * piece / _net(f, k, k["nic"] * k[f"nic.{proto}"]) * f.crosses
+    nics = _net(f, k, k["nic"] * k[f"nic.{proto}"])
+    net = f.steps * piece / nics * f.crosses
     if proto == "simple":
-        hop = hop + k["ring.store"] * f.hops_net * net / f.steps
+        hop = hop + k["ring.store"] * f.hops_net * f.round_bytes / nics
         post = k["net.message"] * k["net.speed"] * f.host / f.threads
         net = np.maximum(net, f.steps * f.messages * post * f.crosses)
     return _finish(f, _base(f, k), hop, np.maximum(local, net), _overlap_power(f, k), fill)

@@ -120,6 +120,27 @@ def host_ring_bandwidth(node: NodeTopology, local: Local) -> BytesPerSecond:
     return _least_share(node, ways) if len(names) > 1 and all(ways) else 0.0
 
 
+@kept
+def chains_bandwidth(
+    node: NodeTopology, chains: tuple[tuple[int, Local, int], ...]
+) -> BytesPerSecond:
+    """What rings of several machines carry inside this one together, bytes/s: each enters by a NIC,
+    passes GPUs and leaves by a NIC (`chains`).
+
+    min over directed links of bandwidth / uses, times rings. NICs themselves and their slots are
+    left out: what they carry is the network's. 0 where a way is missing.
+    """
+    ways: list[Path] = []
+    for enter, gpus, leave in chains:
+        names = [node.gpus[i].name for i in gpus]
+        ways.append(host_path(node, node.nics[enter].name, names[0]))
+        ways += [peer_path(node, a, b) for a, b in pairwise(names)]
+        ways.append(host_path(node, names[-1], node.nics[leave].name))
+    outside = {nic.name for nic in node.nics} | {nic.card for nic in node.nics}
+    inside = [tuple(device for device in way if device not in outside) for way in ways]
+    return len(chains) * _least_share(node, inside) if chains and all(ways) else 0.0
+
+
 def _least_share(node: NodeTopology, paths: list[Path]) -> BytesPerSecond:
     links = host_links(node)
     users: dict[tuple[str, str], int] = {}

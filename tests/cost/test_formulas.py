@@ -39,7 +39,7 @@ def features(**given: Any) -> SimpleNamespace:
         "clock": 1.0, "host": 1.0, "latency": 2e-6, "steps": 14.0, "copies": 1.0, "hops_net": 0.0,
         "hops_local": 14.0,
         "piece_per_channel": 0.0, "reduces": 0.0, "sockets": 1e18,
-        "messages": 2.0, "threads": 1.0,
+        "messages": 2.0, "threads": 1.0, "round_bytes": 0.0,
     }  # fmt: skip
     return SimpleNamespace(**(usual | given))
 
@@ -63,13 +63,14 @@ def test_a_reduce_scatter_ends_with_a_costlier_copy() -> None:
 
 
 def test_ring_over_the_network_is_bound_by_the_nics() -> None:
-    # two nodes: 4 of 30 hops over the network at 20 + 1 us and half a piece of 64 MiB, one to open;
+    # two nodes: 4 of 30 hops over the network at 20 + 1 us and half of what 16 channels move
+    # in a round, one to open;
     # 30/16 GiB over 400 GB/s x 0.9
     f = features(
         n=16.0, nodes=2.0, crosses=1.0, link=1e18, net=400e9, steps=30.0, hops_net=4.0,
-        hops_local=26.0,
+        hops_local=26.0, round_bytes=float(32 << 20),
     )  # fmt: skip
-    expected = (10 + 27 * 10 + 4 * 21) * US + (30 + 4 * 0.5) / 16 * (1 << 30) / 360e9
+    expected = (10 + 27 * 10 + 4 * 21) * US + (30 / 16 * (1 << 30) + 4 * 0.5 * (32 << 20)) / 360e9
     assert total(ring(f, ROUND)) == pytest.approx(expected)
 
 
@@ -78,7 +79,7 @@ def test_messages_of_one_nic_follow_each_other() -> None:
     # their bytes would take 10.5 us / 0.9
     f = features(
         n=16.0, nodes=4.0, crosses=1.0, link=1e18, net=100e9, steps=30.0, hops_net=8.0,
-        hops_local=22.0, nbytes=float(16 << 20), messages=6.0,
+        hops_local=22.0, nbytes=float(16 << 20), messages=6.0, round_bytes=float(1 << 20),
     )  # fmt: skip
     wire = (1 << 20) / 90e9
     assert wire < 6 * 4 * US

@@ -81,6 +81,20 @@ def test_ring_over_pcie_with_peer_access_stays_under_the_switch() -> None:
     assert capacity.host_ring_bandwidth(node, (0, 1, 2, 3)) == 64 * GB
 
 
+def test_rings_from_nic_to_nic_share_the_ways_inside() -> None:
+    # Under one uplink of 32 GB/s every hop between GPUs goes up and down: a chain of four takes it
+    # three times each way, and once more from and to the NIC at the CPU: 32 GB/s over four.
+    node = desktop()
+    assert capacity.chains_bandwidth(node, ((0, (0, 1, 2, 3), 0),)) == 8 * GB
+    assert capacity.chains_bandwidth(node, ((0, (0, 1, 2, 3), 0), (0, (3, 2, 1, 0), 0))) == 8 * GB
+    # Switches of their own: a chain uses each uplink once, into and out of its switch, and the
+    # socket link once; eight rings over eight NICs share every uplink.
+    node = hgx()
+    assert capacity.chains_bandwidth(node, ((0, (0, 1, 2, 3), 3),)) == 64 * GB
+    assert capacity.chains_bandwidth(node, ((0, (0, 1, 2, 3, 4, 5, 6, 7), 7),)) == 40 * GB
+    assert capacity.chains_bandwidth(node, ()) == 0
+
+
 def test_each_gpu_has_its_own_nic() -> None:
     node = hgx()
     assert [capacity.own_nics(node, g, EVERY) for g in range(8)] == [(g,) for g in range(8)]
