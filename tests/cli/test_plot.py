@@ -153,7 +153,6 @@ def test_what_has_no_picture_is_told(commsim: Command, tmp_path: Path) -> None:
         ("topo --list", "a list has no picture"),
         (f"topo {mine}", "--gpu"),
         ("sweep dgx-h100 barrier --library gloo", "nothing to draw"),
-        ("plan -m llama3-8b -c dgx-h100 -c dgx-a100 --global-batch 8 --seq 4096", "of one cluster"),
     ):
         ran = commsim(f"{line} --plot {tmp_path / 'p.svg'}")
         assert ran.code == 2, line
