@@ -126,7 +126,7 @@ def place(
         print(texts[form], end="")
     else:
         _show(machines, sent, found, default)
-        _show_orders(found_orders, layout)
+        _show_orders(found_orders, layout, starts, found[0])
         _show_paste(flag, local, machines, meshed)
 
 
@@ -230,7 +230,10 @@ def _show(
         print(f"  ... {machines.nodes - MACHINES} more machines: --format ranks, --json")
 
 
-def _show_orders(found: Sequence[tuple[str, float]], layout: Layout) -> None:
+def _show_orders(
+    found: Sequence[tuple[str, float]], layout: Layout, starts: dict[str, tuple[int, ...]],
+    best: Mapping,
+) -> None:  # fmt: skip
     """With a model: the whole step, compute and all, by the order of the dimensions."""
     rows = [
         (order, format_time(took), megatron(order, layout) or "a hostfile") for order, took in found
@@ -238,6 +241,13 @@ def _show_orders(found: Sequence[tuple[str, float]], layout: Layout) -> None:
     if len(rows) > 1:
         columns = ("order, the fastest first", ">step", "Megatron-LM")
         print_table("the step by the order of the layout's dimensions", columns, rows[:SHOWN])
+        fastest, least = found[0]
+        cheapest = min(
+            (took for order, took in found if starts.get(order) == best.ranks), default=0
+        )
+        if cheapest > least * 1.001:
+            print(f"  {fastest} is the better choice: it sends longer than the best above,")
+            print("  but behind compute")
 
 
 def _show_paste(flag: str, local: Sequence[int] | None, machines: Cluster, meshed: bool) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -81,3 +82,15 @@ def test_bad_input_is_one_line(rest: str, message: str, commsim: Command) -> Non
     assert (ran.code, ran.out) == (2, "")
     (line,) = ran.err.splitlines()
     assert message in line
+
+
+def test_messages_that_compute_hides_do_not_decide(commsim: Command) -> None:
+    # Tensor-parallel messages wait on the way of every layer, gradients go behind compute: dp
+    # inside a machine sends for less time and makes a longer step.
+    ran = commsim("place dgx-h100@2 --tp 8 --dp 2 --model llama3-8b")
+    assert ran.code == 0
+    assert "tp-dp-cp-ep-pp is the better choice" in ran.out
+    found = json.loads(commsim("place dgx-h100@2 --tp 8 --dp 2 --model llama3-8b --json").out)
+    steps = {each["order"]: each["duration_s"] for each in found["orders"]}
+    assert steps["tp-dp-cp-ep-pp"] < steps["dp-tp-cp-ep-pp"]
+    assert found["best"]["duration_s"] < found["default"]["duration_s"]
