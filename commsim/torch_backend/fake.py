@@ -77,6 +77,7 @@ def patched() -> Iterator[None]:
     needing = private.needing_data()
     needing += [(module, name) for module in (dist, dist.distributed_c10d) for name in OBJECTS]
     changes += [(where, name, _with_data(getattr(where, name))) for where, name in needing]
+    changes += [(where, name, _refused(name)) for where, name in private.keeping_values()]
     copyreg.dispatch_table[private.FakeTensor] = _packed
     try:
         with private.replaced(changes), torch.serialization.safe_globals([_unpacked]):
@@ -118,8 +119,14 @@ def _with_data(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with private.no_modes():
-            return function(*args, **kwargs)
+        try:
+            with private.no_modes():
+                return function(*args, **kwargs)
+        except private.NEEDS_VALUES as error:
+            raise UnsupportedCallError(
+                f"{function.__qualname__}: it looks at values of a tensor, of which --fake has "
+                "none; give it numbers, or run the script without --fake"
+            ) from error
 
     return call
 
@@ -143,6 +150,18 @@ class Shards:
 
 def _nothing(*_: Any, **__: Any) -> None:
     """In place of what reads parameters."""
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    """In place of what reads or writes values."""
+
+    def call(*_: Any, **__: Any) -> Any:
+        raise UnsupportedCallError(
+            f"torch.distributed.checkpoint.{name} needs values, of which --fake has none; leave it "
+            "out, or run the script without --fake"
+        )
+
+    return call
 
 
 def _noting_limits(helper: Callable[..., Any]) -> Callable[..., Any]:

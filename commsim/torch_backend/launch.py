@@ -27,6 +27,7 @@ from commsim.libraries.library import Library
 from commsim.libraries.lookup import library as find_library
 from commsim.topology.cluster import Cluster
 from commsim.torch_backend import cuda_shim, fake, private, streams
+from commsim.torch_backend.baton import Stopped
 from commsim.torch_backend.compute import Compute
 from commsim.torch_backend.errors import NoSimulationError, UnsupportedCallError
 from commsim.torch_backend.footprint import Footprints
@@ -96,7 +97,9 @@ def run(
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
                 _note_error(rank, RuntimeError(f"exit code {leaving.code}"), leaving)
-        except Exception as error:
+        except Stopped:
+            raise
+        except BaseException as error:  # such as a CheckpointException
             _note_error(rank, error, error)
 
     nothing = contextlib.nullcontext()

@@ -56,6 +56,7 @@ READING_DATA = (
     (ddp, "_verify_param_shape_across_processes"),
     (ddp, "_sync_module_states"),
 )
+SAVING, LOADING = ("save", "async_save", "save_state_dict"), ("load", "load_state_dict")
 # They start buckets in C++, which waits for them there before long: in a static graph's first
 # step, for a rank that has joined early, and in hooks that step the optimizer.
 WAITING_IN_CPP = tuple(
@@ -188,12 +189,17 @@ def pretending_nccl() -> list[tuple[Any, str, Any]]:
 
 
 def needing_data() -> list[tuple[Any, str]]:
-    """What keeps its own books in tensors: ranks of a mesh, votes of a pipeline's stages."""
+    """What keeps its own books in tensors: ranks of a mesh, votes of a pipeline's stages.
+
+    init_device_mesh: in every module that took it by its name, as FSDP2's did.
+    """
+    sharding()
     from torch.distributed.pipelining import PipelineStage  # takes a second to import
 
-    found = [
-        (device_mesh, "init_device_mesh"),
-        (dist, "init_device_mesh"),
+    make, name = device_mesh.init_device_mesh, "init_device_mesh"
+    modules = list(sys.modules.values())
+    found: list[tuple[Any, str]] = [
+        *((m, name) for m in modules if getattr(m, "__dict__", {}).get(name) is make),
         (device_mesh.DeviceMesh, "__init__"),
         (device_mesh.DeviceMesh, "__getitem__"),
         (PipelineStage, "_warmup_forward_vote"),  # not yet in 2.6, whose stages do not vote
@@ -207,6 +213,17 @@ def sharding() -> tuple[Any, str]:
     from torch.distributed.fsdp._fully_shard import _fsdp_param  # takes a second to import
 
     return _fsdp_param, "_chunk_with_empty"
+
+
+def keeping_values() -> list[tuple[Any, str]]:
+    """What reads or writes a checkpoint's values."""
+    from torch.distributed import checkpoint  # takes a while to import
+    from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+
+    return [
+        *((where, name) for where in (checkpoint, state_dict_saver) for name in SAVING),
+        *((where, name) for where in (checkpoint, state_dict_loader) for name in LOADING),
+    ]
 
 
 def bucket_limits(module: Any) -> list[int]:

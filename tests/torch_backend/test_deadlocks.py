@@ -96,6 +96,30 @@ EXPECTED = {
         "mismatch", (((0,), "dist.all_to_all_single("), ((1, 2, 3), "dist.all_to_all_single(")),
         ("rank 0 sends 12 bytes to rank 1, which expects 8",),
     ),
+    "early_exit": Expected(
+        "deadlock", (((0, 1, 2), "dist.all_reduce("),),
+        ("waiting for rank 3", "rank 3 ended without calling all_reduce number 2"),
+    ),
+    "uneven_batches": Expected(
+        "deadlock", (((0,), "dist.all_reduce("),),
+        ("ranks 1-3 ended without calling all_reduce number 4",),
+    ),
+    "barrier_after_except": Expected(
+        "mismatch", (((0, 2, 3), "dist.all_reduce("), ((1,), "dist.barrier(")),
+        ("differ in operation", "operation 1"),
+    ),
+    "store_never_set": Expected(
+        "deadlock", (((0,), 'store.wait(["ready"])'), ((1, 2, 3), "dist.barrier(")),
+        ("ready", "waiting for rank 0"), (0, 1),
+    ),
+    "one_sided_batch": Expected(
+        "deadlock", (((1,), "dist.batch_isend_irecv("),),
+        ("dst=2", "rank 2 ended without receiving what rank 1 waits for"),
+    ),
+    "pipeline_out_of_order": Expected(
+        "deadlock", (((0,), "dist.recv(x, src=1)"), ((1,), "dist.recv(x, src=0)")),
+        ("1024 x float32", "nobody sends first"), (0, 1),
+    ),
     "never_waited": Expected(
         "unfinished", (), ("rank 0 called it, ranks 1-3 never did", "never_waited.py:9")
     ),
@@ -180,3 +204,11 @@ def test_a_script_that_exits_with_a_code_has_failed(simulate: Callable) -> None:
     assert run.failure is not None
     assert "exit code 4" in str(run.failure)
     assert simulate("import sys\nsys.exit(0)\n", 2)[0].failure is None
+
+
+def test_an_error_that_is_no_exception_has_failed_too(simulate: Callable) -> None:
+    """torch's CheckpointException is one."""
+    run, _ = simulate("class Odd(BaseException): ...\nraise Odd('never seen')\n", 2)
+    assert run.failure is not None
+    assert run.failure.kind == "error"
+    assert "Odd: never seen" in str(run.failure)

@@ -156,3 +156,39 @@ def test_fsdp2_for_cuda_runs_on_the_cpu(fake: bool, simulate: Callable) -> None:
     assert float(printed) == pytest.approx(run.steps[-1] * 1e3, rel=0.05)
     assert ("all_gather", 2 * (64 * 64 + 64), "bfloat16") in operations(run)
     assert not torch.cuda.is_available()
+
+
+@pytest.mark.skipif(not private.NEW, reason="torch 2.6 has no FSDP2 on CPUs")
+def test_fsdp2_makes_its_own_mesh_without_data_and_saves_nothing(simulate: Callable) -> None:
+    run, printed = simulate(
+        """
+import torch, torch.distributed as dist
+from torch.distributed import checkpoint
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+model = fully_shard(torch.nn.Linear(8, 8))
+print(model.weight.to_local().shape)
+checkpoint.save({"model": model.state_dict()}, checkpoint_id="unwritten")
+""",
+        2,
+        fake=True,
+    )
+    assert printed == "torch.Size([4, 8])\n" * 2
+    assert run.failure is not None
+    assert "torch.distributed.checkpoint.save needs values" in str(run.failure)
+    assert "without --fake" in str(run.failure)
+
+
+def test_a_mesh_of_values_that_are_not_there(simulate: Callable) -> None:
+    run, _ = simulate(
+        """
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+dist.init_process_group("gloo")
+DeviceMesh("cpu", torch.arange(2))
+""",
+        2,
+        fake=True,
+    )
+    assert run.failure is not None
+    assert "it looks at values of a tensor, of which --fake has none" in str(run.failure)

@@ -148,7 +148,7 @@ def test_what_shape_mode_replaces_is_there(where: Any, name: str) -> None:
 
 
 def test_what_shape_mode_imports_to_replace_is_there() -> None:
-    for where, name in [*private.needing_data(), private.sharding()]:
+    for where, name in [*private.needing_data(), *private.keeping_values(), private.sharding()]:
         assert callable(getattr(where, name))
     assert list(inspect.signature(getattr(*private.sharding())).parameters) == [
         "tensor", "num_chunks", "dim",
