@@ -73,7 +73,7 @@ def judged(
         random = np.random.default_rng([seed, *name.encode()])
         for operations in sets:
             asked = [Collective(op, nbytes=size) for op in operations for size in sizes]
-            well = np.array([healthy(setup).cost(c)[0] for c in asked])
+            well = np.array([healthy(setup).cost(c).duration for c in asked])
             for _ in range(HEALTHY * draws):
                 yield _judge(setup, name, operations, asked, well, "healthy", "", random)
             for fault in faults():
@@ -84,9 +84,7 @@ def judged(
                     times = _times(way, asked)
                     if times is None or np.log(times / well).max() < PLAIN:
                         continue
-                    times = times * np.exp(
-                        (way.scatter - 1) * NOISE * random.normal(size=len(asked))
-                    )
+                    times = times * np.exp(way.scatter * random.normal(size=len(asked)))
                     yield _judge(
                         setup, name, operations, asked, times, fault.cause, way.detail, random
                     )
@@ -96,7 +94,7 @@ def _times(
     way: Variant, asked: Sequence[Collective]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
     try:
-        return np.array([way.cost(c)[0] for c in asked])
+        return np.array([way.cost(c).duration for c in asked])
     except CommsimError:
         return None
 

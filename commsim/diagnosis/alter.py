@@ -96,3 +96,12 @@ def with_constant(profile: Profile, name: str, factor: float) -> Profile:
     low, high = old.limits
     new = replace(old, value=old.value * factor, limits=(low * factor, high * factor))
     return replace(profile, constants={**profile.constants, name: new})
+
+
+def with_tag(profile: Profile, name: str, kind: str, tag: str, value: float) -> Profile:
+    """The profile with `value` for one constant of hardware with this tag, whatever it has learnt
+    of such hardware; other kinds of tag still count."""
+    old = profile.constants[name]
+    of_kind = {**old.by.get(kind, {}), tag: value / old.value}
+    new = replace(old, by={**old.by, kind: of_kind})
+    return replace(profile, constants={**profile.constants, name: new})

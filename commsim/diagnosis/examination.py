@@ -215,7 +215,7 @@ class _Examination:
                 costs = [variant.cost(point.collective) for point in curve.points]
             except CommsimError:
                 return None
-            times = np.array([duration for duration, _ in costs])
+            times = np.array([cost.duration for cost in costs])
             durations += times.tolist()
             # A point faster than expected says only that nothing is slow there.
             measured = np.where(
@@ -224,8 +224,9 @@ class _Examination:
                 curve.measured,
             )
             total += log_likelihood(
-                measured, times, np.array([spread for _, spread in costs]), curve.octaves,
-                healthy=curve.expected, scatter=variant.scatter,
+                measured, times, np.array([cost.spread for cost in costs]), curve.octaves,
+                healthy=curve.expected, slopes=np.array([cost.slopes for cost in costs]),
+                scatter=variant.scatter,
             )  # fmt: skip
         return _Explained(variant=variant, durations=tuple(durations), log_likelihood=total)
 

@@ -44,13 +44,25 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """A duration in s under a fault; the spread (ln low, ln high) of the model there; by how much,
+    in ln, it moves with each of the variant's unsure parts, one standard deviation each."""
+
+    duration: Seconds
+    spread: tuple[float, float]
+    slopes: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One way in which a fault may show: `detail` in words, its share among the fault's ways.
 
     Shares sum to 1 where the fault is as likely as on any machine, to less where it is seldom.
     cluster: what carries the bytes. seen: what the library believes to have, and chooses by (None:
     the same). launch, hops, transfer: factors on these parts of the time; delay: s on top of every
-    call. scatter: how much more than on a healthy machine single points jump.
+    call. unsure: for these parts of the time the standard deviation of ln(constant), where a fault
+    puts to use what the machine does not use when it is well, and nobody has measured there.
+    scatter: standard deviation of ln(time) from size to size, beside that of a healthy machine.
     """
 
     detail: str
@@ -63,10 +75,11 @@ class Variant:
     hops: float = 1.0
     transfer: float = 1.0
     delay: Seconds = 0.0
-    scatter: float = 1.0
+    unsure: tuple[tuple[str, float], ...] = ()
+    scatter: float = 0.0
 
-    def cost(self, collective: Collective) -> tuple[Seconds, tuple[float, float]]:
-        """The duration in s under the fault, and the spread (ln low, ln high) of the model there.
+    def cost(self, collective: Collective) -> Cost:
+        """What the collective takes under the fault.
 
         Raises CommsimError where the fault leaves no way to run the collective.
         """
@@ -75,8 +88,12 @@ class Variant:
             collective, self.cluster, choice.chosen, choice.facts, self.profile
         )
         factors = {"launch": self.launch, "hops": self.hops, "transfer": self.transfer}
-        parts = sum(factors.get(name, 1.0) * part for name, part in price.breakdown)
-        return parts + self.delay, price.spread
+        parts = {name: factors.get(name, 1.0) * part for name, part in price.breakdown}
+        duration = sum(parts.values()) + self.delay
+        return Cost(
+            duration=duration, spread=price.spread,
+            slopes=tuple(sd * parts.get(name, 0.0) / duration for name, sd in self.unsure),
+        )  # fmt: skip
 
 
 def healthy(setup: Setup) -> Variant:

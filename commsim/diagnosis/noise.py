@@ -51,25 +51,33 @@ def log_likelihood(
     octaves: Array,
     *,
     healthy: Array | None = None,
-    scatter: float = 1.0,
+    slopes: Array | None = None,
+    scatter: float = 0.0,
 ) -> float:
     """ln of the density of ln(measured), one curve in the order of its sizes, to its power.
 
     spread: ln of the 10 % and the 90 % quantile, a row for each point. octaves: log2 of the sizes.
-    healthy: the curve without the fault, if `curve` is with one. scatter: factor on the standard
-    deviation of single points.
+    healthy: the curve without the fault, if `curve` is with one. slopes: a column for each constant
+    that the curve needs and nobody knows there, d ln(curve) for one standard deviation of it; they
+    are integrated over, to first order. scatter: standard deviation of ln of single points, beside
+    the model's own.
     """
     residual = np.log(measured / curve)
     sides = np.maximum(np.abs(spread) / QUANTILE, LEAST)
     sides = np.minimum(sides, np.sqrt(np.prod(sides, axis=1, keepdims=True)))
     if healthy is not None:
         sides = np.hypot(sides, BLUR * np.log(curve / healthy)[:, None])
-    z = residual / np.where(residual < 0, sides[:, 0], sides[:, 1])
-    alone = _alone(z) / (SPIKE * scatter * math.sqrt(SINGLE))
+    side = np.where(residual < 0, sides[:, 0], sides[:, 1])
+    z = residual / side
+    own = SINGLE + (scatter / side) ** 2
+    alone = _alone(z) / (SPIKE * np.sqrt(own))
     spikes = alone > 1
-    single = SINGLE * scatter**2 * np.where(spikes, alone, 1.0) ** 2
+    single = own * np.where(spikes, alone, 1.0) ** 2
     apart = (octaves[:, None] - octaves[None, :]) / REACH
     covariance = OFFSET + SMOOTH * np.exp(-0.5 * apart**2) + np.diag(single)
+    if slopes is not None:
+        moved = slopes / side[:, None]
+        covariance = covariance + moved @ moved.T
     factor = np.linalg.cholesky(covariance)
     quadratic = float(np.sum(np.linalg.solve(factor, z) ** 2))
     n = len(z)

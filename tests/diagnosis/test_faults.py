@@ -70,9 +70,11 @@ def test_ways_run_and_their_shares_are_no_more_than_one(fault: Fault, name: str)
     assert all(way.share > 0 and way.detail for way in ways)
     assert tuple(fault.clues(Evidence(), where)) == ()  # no evidence, no clues
     for way in ways[:3]:
-        duration, (low, high) = way.cost(Collective("all_reduce", nbytes=1 << 26))
-        assert duration > 0
+        cost = way.cost(Collective("all_reduce", nbytes=1 << 26))
+        low, high = cost.spread
+        assert cost.duration > 0
         assert low <= 0 <= high
+        assert all(0 <= slope <= sd for slope, (_, sd) in zip(cost.slopes, way.unsure, strict=True))
 
 
 def test_network_faults_need_a_network_and_nccl_faults_nccl() -> None:
@@ -87,9 +89,9 @@ def test_a_smaller_share_of_a_nic_is_never_faster() -> None:
     where = setup("network")
     asked = Collective("all_gather", nbytes=1 << 30)
     named = {fault.cause: fault for fault in faults()}
-    times = [way.cost(asked)[0] for way in variants(named["acs_on"], where)]
+    times = [way.cost(asked).duration for way in variants(named["acs_on"], where)]
     assert all(a >= b for a, b in pairwise(times))  # from 15 % of the link up to 50 %
-    assert times[-1] >= healthy(where).cost(asked)[0]
+    assert times[-1] >= healthy(where).cost(asked).duration
 
 
 def test_acs_caps_a_nic_at_its_share_of_the_link() -> None:
@@ -98,5 +100,5 @@ def test_acs_caps_a_nic_at_its_share_of_the_link() -> None:
     where = setup("network")
     named = {fault.cause: fault for fault in faults()}
     slowest = variants(named["acs_on"], where)[0]
-    duration, _ = slowest.cost(Collective("all_gather", nbytes=1 << 30))
+    duration = slowest.cost(Collective("all_gather", nbytes=1 << 30)).duration
     assert 14.2e-3 <= duration <= 2.2 * 14.2e-3  # a ring's boundary carries 15/16 of it, not half

@@ -14,7 +14,7 @@ CURVE = np.full(20, 1e-3)
 SPREAD = np.tile([-0.128, 0.128], (20, 1))  # 10 % and 90 % of a deviation of 0.1
 
 
-def likelihood(measured: Array, scatter: float = 1.0) -> float:
+def likelihood(measured: Array, scatter: float = 0.0) -> float:
     return log_likelihood(measured, CURVE, SPREAD, SIZES, scatter=scatter)
 
 
@@ -39,8 +39,8 @@ def test_one_spike_costs_little_and_a_plateau_much() -> None:
 
 def test_scatter_explains_what_jumps() -> None:
     jumping = CURVE * np.exp(0.3 * np.random.default_rng(1).standard_normal(20))
-    assert likelihood(jumping, scatter=4.0) > likelihood(jumping)
-    assert likelihood(CURVE, scatter=4.0) < likelihood(CURVE)
+    assert likelihood(jumping, scatter=0.3) > likelihood(jumping)
+    assert likelihood(CURVE, scatter=0.3) < likelihood(CURVE)
 
 
 def test_the_wider_side_forgives_more() -> None:
@@ -58,6 +58,30 @@ def test_a_fault_of_large_effect_is_known_less_well() -> None:
         for factor in (1.0, 1.3)
     ]
     assert off < blurred[1] - blurred[0] < 0
+
+
+def test_an_unknown_constant_explains_its_own_shape_only() -> None:
+    """Where nobody knows a constant to better than a factor e, small sizes twice as slow are no
+    surprise, if it is theirs; it costs something to leave it open, and helps no other sizes."""
+    small = (np.arange(20) < 10).astype(float)[:, None]
+    slow = CURVE * np.where(np.arange(20) < 10, 2.0, 1.0)
+    late = CURVE * np.where(np.arange(20) < 10, 1.0, 2.0)
+
+    def open_to(measured: Array) -> float:
+        return log_likelihood(measured, CURVE, SPREAD, SIZES, slopes=small)
+
+    assert open_to(slow) > likelihood(slow) + 1
+    assert open_to(CURVE) < likelihood(CURVE)
+    assert open_to(late) < open_to(slow)
+
+
+def test_an_unknown_constant_widens_as_a_wider_normal() -> None:
+    """One point: variances add, 0.1^2 + 0.3^2 = 0.1, so the scale is sqrt(0.1) = 0.316."""
+    wide = np.tile([-0.3162 * 1.2816, 0.3162 * 1.2816], (1, 1))
+    at = np.array([1.3])
+    one = np.ones(1)
+    opened = log_likelihood(at, one, SPREAD[:1], SIZES[:1], slopes=np.array([[0.3]]))
+    assert opened == pytest.approx(log_likelihood(at, one, wide, SIZES[:1]), abs=0.01)
 
 
 def test_many_points_count_as_six() -> None:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from commsim.diagnosis.alter import nics_at
 from commsim.diagnosis.fault import Fault, Setup, Variant
 
 SHARES = ((0.8, 0.3), (0.6, 0.3), (0.4, 0.25), (0.2, 0.15))
-UNSTEADY = 4.0
-"""Single sizes jump this much more than on a quiet network."""
+UNSTEADY = ((0.17, 0.5), (0.45, 0.5))
+"""Standard deviation of ln(time) from one size to the next, and how often. A network that others
+use: one program ran from 28 % faster to 41 % slower than its average (Bhatele et al., There Goes
+the Neighborhood, SC13, 10.1145/2503210.2503247; from memory), four standard deviations,
+ln(1.41 / 0.72) / 4. Flows that meet: one alone, with another or with two gets 1, 1/2 or 1/3 of a
+link, whose logarithms deviate by 0.45."""
 
 
 def variants(setup: Setup) -> Iterator[Variant]:
     """The network at a share of its rate, unsteady from size to size."""
     if setup.networked:
-        for left, share in SHARES:
+        for (left, share), (scatter, often) in product(SHARES, UNSTEADY):
             yield Variant(
-                detail=f"{left:.0%} of the network is left, unsteadily", share=share,
+                detail=f"{left:.0%} of the network is left, give or take {scatter:.0%}",
+                share=share * often,
                 cluster=nics_at(setup.cluster, left), seen=setup.cluster,
-                library=setup.library, profile=setup.profile, scatter=UNSTEADY,
+                library=setup.library, profile=setup.profile, scatter=scatter,
             )  # fmt: skip
 
 

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
-from commsim.diagnosis.alter import nics_capped, nics_kept, over, staged, with_constant
+from commsim.diagnosis.alter import (
+    nics_capped,
+    nics_kept,
+    over,
+    staged,
+    with_constant,
+    with_tag,
+)
 from commsim.diagnosis.evidence import SHOWN, Clue, Evidence
 from commsim.diagnosis.fault import Fault, Setup, Variant
 from commsim.units import format_rate
@@ -12,15 +20,20 @@ from commsim.units import format_rate
 SLOWER = (12.5e9, 3.125e9, 1.25e9)
 """Bytes/s of the Ethernet ports that a machine has beside its fast NICs: 100, 25, 10 Gbit/s."""
 
-SOCKETS = (
-    (0.6, 1.0, 0.15), (1.0, 1.0, 0.25), (1.6, 1.0, 0.25), (2.5, 1.0, 0.1),
-    (1.0, 6.0, 0.1), (1.6, 6.0, 0.15),
-)  # fmt: skip
+SPEEDS = ((0.8, 0.5), (1.6, 0.5))
 """What the sockets of a NIC carry, over the profile's figure for one thread and socket, and how
 often: NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD is 1 by default, up to 16 on the clouds that
-NCCL knows (NCCL user guide, environment variables), and kernels and CPUs differ. Then how many
-times as long a hop takes: in a virtual machine a message passes two kernels more. Published runs:
-1 to 2 times on bare metal, 6 in a virtual machine."""
+NCCL knows (NCCL user guide, environment variables), and kernels and CPUs differ."""
+
+HOPS = ((1.0, 0.75), (6.0, 0.25))
+"""How many times a hop takes TCP's latency (commsim/cost/transport.py), and how often: in a virtual
+machine a message passes two kernels more. Published runs: once on bare metal, 6 times in a virtual
+machine. Not what the profile has learnt: of its few machines with sockets each took its own time,
+40 times as long on one as on another, which says nothing of a machine that was to have none."""
+
+UNSURE = (("hops", 0.5), ("transfer", 0.35))
+"""Standard deviations of ln beside these ways. Hops: kernels, interrupt moderation, wake-ups.
+Bytes: a kernel thread copies 2 to 5 GB/s (with SPEEDS as much as that)."""
 
 
 def variants(setup: Setup) -> Iterator[Variant]:
@@ -35,17 +48,18 @@ def variants(setup: Setup) -> Iterator[Variant]:
     ways += [(1, most, 0.3 / len(slower)) for most in slower]
     ports = [(nics_capped(nics_kept(sockets, kept), most), kept, most, share)
              for kept, most, share in ways]  # fmt: skip
-    for speed, hops, part in SOCKETS:
+    for (speed, fast), (hops, late) in product(SPEEDS, HOPS):
         profile = setup.profile
         if setup.nccl:
             profile = with_constant(profile, "socket", speed)
+            profile = with_tag(profile, "wire", "transport", "tcp", hops)
         for carrying, kept, most, share in ports:
             port = f"{kept} port{'s' * (kept > 1)} of {format_rate(most)}"
-            late = f", {hops:g} times the latency" if hops > 1 else ""
+            words = f", {hops:g} times the latency" if hops > 1 else ""
             yield Variant(
-                detail=f"sockets over {port}, {speed:g} times as fast as usual{late}",
-                share=share * part, cluster=carrying, library=setup.library, profile=profile,
-                hops=hops,
+                detail=f"sockets over {port}, {speed:g} times as fast as usual{words}",
+                share=share * fast * late, cluster=carrying, library=setup.library,
+                profile=profile, hops=1.0 if setup.nccl else hops, unsure=UNSURE,
             )  # fmt: skip
 
 
