@@ -174,7 +174,7 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
             elif crossing:  # the search keeps a ring at its NICs' pace; the links have their own
                 free = PCIE_SHARE * capacity.host_ring_bandwidth(cluster.node, local)
                 found = max(found, free)
-                if cluster.hosts_per_domain == 1 < sum(part.count for part in comm.domains):
+                if cluster.hosts_per_domain == 1 < placement.hosts and placement.uniform:
                     found = min(found, _through(cluster, comm, local) or NO_LIMIT)
             link = min(found or NO_LIMIT, raw_link)
             pair_link = PCIE_SHARE * (capacity.host_share(cluster.node, local) or raw_link)
