@@ -139,7 +139,8 @@ def test_an_ideal_ring_by_hand() -> None:
     # All latencies 0, all shares 1, no copy, no fill: all_gather on 4 DGX A100 moves 31/32 of S
     # through each machine's 200 GB/s (8 x 25), and that is the slowest part.
     changed = {
-        "ring.copy.simple": 0.0, "ring.fill": 0.0, "ring.start": 0.0, "ring.store": 0.0, "wire": 0.0,
+        "ring.copy.simple": 0.0, "ring.fill": 0.0, "ring.start": 0.0, "ring.store": 0.0,
+        "wire": 0.0,
     }  # fmt: skip
     profile = round_profile(**changed)
     p = ask("dgx-a100", "all_gather", 1 << 32, 4, profile=profile, env={"NCCL_PROTO": "Simple"})
