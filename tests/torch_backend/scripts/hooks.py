@@ -88,8 +88,9 @@ hooked("powerSGD forgetting", powersgd, power(1, use_error_feedback=False, warm_
 hooked("powerSGD in fp16", default_hooks.fp16_compress_wrapper(powersgd), power(1))
 hooked("batched powerSGD", batched, power(1))
 for kind in (DDPCommHookType.FP16_COMPRESS, DDPCommHookType.POWER_SGD):
-    case(f"type {kind.name}",
-         lambda model, kind=kind: register_ddp_comm_hook(kind, model, state=None))  # fmt: skip
+    if isinstance(kind, DDPCommHookType):  # torch 2.6's are none from Python 3.13 on
+        case(f"type {kind.name}",
+             lambda model, kind=kind: register_ddp_comm_hook(kind, model, state=None))  # fmt: skip
 for builtin in (dist.BuiltinCommHookType.ALLREDUCE, dist.BuiltinCommHookType.FP16_COMPRESS):
     case(f"builtin {builtin.name}",
          lambda model, kind=builtin: model._register_builtin_comm_hook(kind))  # fmt: skip
