@@ -44,7 +44,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Outcome:
     """A duration in s under a fault; the spread (ln low, ln high) of the model there; by how much,
     in ln, it moves with each of the variant's unsure parts, one standard deviation each."""
 
@@ -78,7 +78,7 @@ class Variant:
     unsure: tuple[tuple[str, float], ...] = ()
     scatter: float = 0.0
 
-    def cost(self, collective: Collective) -> Cost:
+    def cost(self, collective: Collective) -> Outcome:
         """What the collective takes under the fault.
 
         Raises CommsimError where the fault leaves no way to run the collective.
@@ -90,7 +90,7 @@ class Variant:
         factors = {"launch": self.launch, "hops": self.hops, "transfer": self.transfer}
         parts = {name: factors.get(name, 1.0) * part for name, part in price.breakdown}
         duration = sum(parts.values()) + self.delay
-        return Cost(
+        return Outcome(
             duration=duration, spread=price.spread,
             slopes=tuple(sd * parts.get(name, 0.0) / duration for name, sd in self.unsure),
         )  # fmt: skip
