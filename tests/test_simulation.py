@@ -112,6 +112,7 @@ BY_MECHANISM = (
     ("dgx-h100", 8, "broadcast", 64 * MIB, "ring"),
     ("dgx-h100", 64, "broadcast", GIB, "ring"),
     ("dgx-a100", 4, "reduce", 256 * MIB, "ring"),
+    ("l40sx8", 3, "all_to_all", 64 * MIB, "p2p"),
 )
 
 
@@ -119,12 +120,22 @@ BY_MECHANISM = (
 def test_with_the_profiles_hops_it_takes_what_the_closed_form_says(
     name: str, nodes: int, operation: str, nbytes: int, algorithm: str
 ) -> None:
-    """Blocks that go on whole, pieces that stream, legs through a switch: no hop is adjusted."""
+    """Blocks that go on whole, pieces that stream, legs through a switch, machine after machine: no
+    hop is adjusted."""
     asked, cluster = Collective(operation, nbytes), machines(name, nodes)
     p, x = closed_form(asked, cluster), simulate(asked, cluster)
     assert p.algorithm == algorithm
     assert x.duration == pytest.approx(p.duration, rel=AS_WELL)
     assert not [note for note in x.notes if note.startswith("hops take")]
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("dgx-b200", 2), ("oci-h200", 8)])
+def test_pieces_are_small_enough_for_the_stages_of_an_nvls_tree(name: str, nodes: int) -> None:
+    """In a switch, in the tree and in a switch again there is a whole piece each."""
+    asked, cluster = Collective("all_reduce", GIB), machines(name, nodes)
+    p, x = closed_form(asked, cluster), simulate(asked, cluster)
+    assert p.algorithm == "nvls_tree"
+    check_closed_form(x, p)
 
 
 def test_where_hops_are_adjusted_it_is_said() -> None:

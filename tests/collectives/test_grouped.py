@@ -46,3 +46,16 @@ def test_a_rank_goes_on_to_its_next_peer_when_through_with_one() -> None:
 def test_a_window_holds_someone() -> None:
     with pytest.raises(CollectiveError, match="window"):
         Grouped(window=0)
+
+
+def test_a_rank_goes_round_its_own_machine_then_round_the_next() -> None:
+    schedule = Grouped(group=4).schedule(Collective("all_to_all", 12 * 4), 12)
+    assert [op.destination for op in schedule if op.source == 6] == [
+        6, 7, 4, 5, 10, 11, 8, 9, 2, 3, 0, 1,
+    ]  # fmt: skip
+    verify(schedule, Collective("all_to_all", 12 * 4))
+
+
+def test_machines_that_differ_in_size_are_one() -> None:
+    schedule = Grouped(group=5).schedule(Collective("all_to_all", 12 * 4), 12)
+    assert [op.destination for op in schedule if op.source == 6] == [*range(6, 12), *range(6)]

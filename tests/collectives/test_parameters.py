@@ -20,6 +20,7 @@ from commsim.engine.plan import make_plan, punctual
 EXACT: tuple[Algorithm, ...] = (
     Grouped(window=1),
     Grouped(window=3),
+    Grouped(window=5, group=4),
     Nvls(pieces=1),
     CollNet(group=1, pieces=3),
     CollNet(group=4, pieces=1),

@@ -43,6 +43,9 @@ SLICES = 2  # of a ring's chunk by Simple, CHUNKSTEPS / SLICESTEPS, src/include/
 PEERS = 8  # sends and receives that one channel serves at a time (docs/nccl.md)
 MOST_OPS, FEWEST_PIECES = 1 << 16, 2
 """Rather than more ops, fewer and larger pieces."""
+STAGES, OPS_OF_STAGES = 2, 10
+"""Slots that a byte is held in on its way through an NVLS tree, one behind the other; ops of a rank
+there for each piece."""
 NONE = -1
 
 T = TypeVar("T")
@@ -88,7 +91,7 @@ def carry_out(
         case "nvls" if not crosses:
             one = Nvls(pieces=pieces)
         case "nvls_tree":
-            one = NvlsTree(group=local, pieces=pieces)
+            one = NvlsTree(group=local, pieces=_through_stages(collective, candidate, n, channels))
         case "nvls" | "collnet_direct" | "collnet_chain":
             one = CollNet(group=local, pieces=pieces)
         case "pat":
@@ -102,7 +105,8 @@ def carry_out(
             batches = comm.p2p_channels // max(1, comm.p2p_channels_per_peer)
             hosts = _alike_hosts(collective, facts, ()) if alike else 0
             period = hosts * facts.placement.max_per_host
-            one = Grouped(window=PEERS * max(1, batches), period=period)
+            size = _machine(collective, facts)
+            one = Grouped(window=PEERS * max(1, batches), group=size, period=period)
             return Carried(
                 schedule=one.schedule(collective, n),
                 multiplicity=channels,
@@ -115,14 +119,25 @@ def carry_out(
     return Carried(schedule=schedule, multiplicity=channels)
 
 
-def _pieces(collective: Collective, candidate: Candidate, channels: int) -> tuple[int, int]:
+def _pieces(
+    collective: Collective, candidate: Candidate, channels: int, most: int = SLOTS
+) -> tuple[int, int]:
     """Pieces of a channel's part, up to the slots of a connection, and how many of them it holds:
     where a piece is more than a slot, fewer, but one while another leaves.
     """
     nbytes = 0 if collective.operation == "barrier" else collective.nbytes
     filled = nbytes / channels / SLOT[candidate.protocol]
-    pieces = int(np.clip(np.ceil(filled), 1, SLOTS))
+    pieces = int(np.clip(np.ceil(filled), 1, most))
     return pieces, int(np.clip(SLOTS * pieces / max(filled, 1), 2, SLOTS))
+
+
+def _through_stages(collective: Collective, candidate: Candidate, n: int, channels: int) -> int:
+    """Pieces of a channel's part in an NVLS tree. Sums in the switch, up and down the tree, copies
+    by the switch: a whole piece is in each of these at a time, and each has slots of its own. So
+    they are twice as many, unless that makes too many ops.
+    """
+    pieces, _ = _pieces(collective, candidate, channels, most=STAGES * SLOTS)
+    return min(pieces, max(SLOTS, MOST_OPS // (n * OPS_OF_STAGES)))
 
 
 def _streamed(collective: Collective, n: int, parents: Ints, pieces: int, slots: int) -> Schedule:
@@ -165,6 +180,13 @@ def _alike_hosts(
         if (np.roll(table, -step, axis=1) == (table + step) % n).all():
             return hosts
     return 0
+
+
+def _machine(collective: Collective, facts: NcclFacts) -> int:
+    """Ranks of a machine (an NVLink domain), if all have as many, one after another; 0 if not."""
+    at, ranks = facts.placement, collective.ranks
+    ordered = ranks is None or positions(ranks, at.n) == tuple(range(at.n))
+    return at.max_per_domain if ordered and at.max_per_domain == at.min_per_domain else 0
 
 
 def _rings(
