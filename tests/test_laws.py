@@ -170,10 +170,12 @@ def test_every_operation_over_every_fabric(kind: str, oversubscription: float) -
 def test_more_bytes_are_never_faster_with_the_same_algorithm_and_protocol(name: str) -> None:
     for cluster in clusters(name)[::2]:
         for operation in OPERATIONS:
-            last: dict[tuple[str, str], float] = {}
+            last: dict[tuple[str, str, bool], float] = {}
             for step in range(16):
                 p = ask(cluster, operation, 8 * 4**step)
-                choice = (p.algorithm, p.protocol)
+                # a transport has protocols too, and says so: Slingshot's for 192 bytes is slow
+                inside = any("inside the adapter's commands" in note for note in p.notes)
+                choice = (p.algorithm, p.protocol, inside)
                 assert p.duration >= last.get(choice, 0.0) * (1 - 1e-9), where(p)
                 last[choice] = p.duration
 

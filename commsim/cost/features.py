@@ -11,7 +11,14 @@ from typing import Any
 
 from commsim.collectives.collective import REDUCTIONS, Collective
 from commsim.cost.family import clock, generation, host
-from commsim.cost.transport import efa, latency, past_threshold, socket_threads
+from commsim.cost.transport import (
+    efa,
+    injected,
+    latency,
+    matched_in_software,
+    past_threshold,
+    socket_threads,
+)
 from commsim.libraries.library import Candidate
 from commsim.libraries.nccl.constants import NEWEST, tree_bandwidth_per_channel
 from commsim.libraries.nccl.facts import NcclFacts
@@ -254,8 +261,9 @@ SMALLEST_PART, LARGEST_PART = 64.0 * KIB, 16.0 * MIB
 NET_CHUNK = 128.0 * KIB
 """Bytes of a message that move over the network at once (NCCL_P2P_NET_CHUNKSIZE)."""
 
-RING_CHUNK = 2.0 * MIB
-"""Bytes of a Simple ring's piece that a channel moves in one round: half its buffer of 4 MiB."""
+RING_CHUNK = {"LL": 32.0 * KIB, "LL128": 576.0 * KIB, "Simple": 2.0 * MIB}
+"""Bytes of a ring's piece that a channel moves in one round: LL and LL128 one of the buffer's eight
+slots less the flags (src/include/device.h), Simple half its buffer of 4 MiB."""
 
 THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
 THRESHOLD = {"LL": 8, "LL128": 8, "Simple": 64}
@@ -277,6 +285,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         channel_share=1.0, rendezvous=0.0, narrow_reduction=0.0, reduces=0.0,
         sockets=m.nics * socket_threads(facts.env) if m.net_name == "tcp" else NO_LIMIT,
         clock=clock(m.tags[0][1]), host=host(m.tags[0][1]), latency=latency(m.net_name),
+        software=matched_in_software(m.net_name, facts.env), threads=1.0,
     )  # fmt: skip
     if collective.itemsize == 1 and op in REDUCTIONS:
         f.narrow_reduction = 0.5 if op == "all_reduce" else 1.0
@@ -284,9 +293,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
     if algorithm == "ring":
         _ring(f, op, n, nodes, protocol, m)
         if protocol == "LL":
-            f.rendezvous = past_threshold(
-                m.net_name, m.tags[1][1], 2 * f.piece_per_channel, facts.env
-            )
+            f.rendezvous = past_threshold(m.net_name, m.tags[1][1], 2 * f.message_bytes, facts.env)
     elif algorithm == "tree":
         f.hops_local = 2.0 * (local_ranks - 1)
         f.hops_net = 2.0 * math.ceil(depth)
@@ -295,6 +302,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         if comm.max_capability:
             f.tree_cap = _tree_cap(comm.max_capability, nodes, comm.tree.channels)
         used = _channels_used(f, m, 1, protocol)
+        f.queued = (1.0 if nodes <= 2 else 3.0) * max(0.0, used / _cards(f, m) - 1)
         if protocol == "LL":
             f.rendezvous = past_threshold(m.net_name, m.tags[1][1], 2 * nbytes / used, facts.env)
         f.fill_bytes = min(nbytes / used, 512 * KIB if protocol == "Simple" else 32 * KIB)
@@ -335,13 +343,20 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
     f.hops_net = min(f.hops_net, float(hops))
     f.hops_local = float(hops) - f.hops_net
     used = _channels_used(f, m, n if protocol == "LL" else 1, protocol)
-    f.piece_per_channel = min(f.nbytes / (n * used), RING_CHUNK)
+    chunk = RING_CHUNK[protocol]
+    f.piece_per_channel = min(f.nbytes / (n * used), chunk)
     f.round_bytes = f.piece_per_channel * used
-    loops = max(1.0, f.nbytes / (n * used) / RING_CHUNK)
-    f.messages = loops * used / max(1.0, min(m.nics, f.local_ranks))
-    f.threads = 1.0
+    rounds, pieces = (1.0, 1) if op in ("broadcast", "reduce") else (f.steps, n)
+    whole = f.nbytes / (pieces * used)
+    f.message_bytes = min(whole, chunk)
+    f.messages = rounds * max(1.0, whole / chunk) * max(1.0, used / _cards(f, m))
     if m.link_name.startswith("pcie") and protocol == "Simple":
         f.copies = 0.0
+
+
+def _cards(f: Any, m: Machine) -> float:
+    """NICs that the channels of one machine use together, at least 1."""
+    return max(1.0, min(float(m.nics), f.local_ranks))
 
 
 def _channels_used(f: Any, m: Machine, ranks: int, protocol: str) -> float:
@@ -374,6 +389,7 @@ def _point_to_point(
     f.mesh = dict(m.mesh).get({"all_to_all": "all", "send_recv": "shift"}.get(op, "root"), 1.0)
     message = f.nbytes / n if op in ("all_to_all", "gather", "scatter") else f.nbytes
     f.p2p_channels = float(max(1, comm.p2p_channels))
+    f.injected = injected(m.net_name, m.tags[1][1], dict(m.tags)["attach"], message)
     most = float(
         max(1, min(comm.p2p_channels_per_peer, comm.p2p_channels // min(n, comm.p2p_channels)))
     )

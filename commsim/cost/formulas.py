@@ -42,6 +42,13 @@ def over_network(f: Any, k: Values, hop: str) -> Any:
     return k[hop] * k["net.speed"] * f.host + k["wire"] * f.latency
 
 
+def _post(f: Any, k: Values, message: str) -> Any:
+    """s for which one message occupies its NIC's thread: the library's part, its receive where
+    software finds it, and what an LL message past libfabric's copy threshold adds."""
+    thread = (k[message] + k["net.match"] * f.software) * k["net.speed"] * f.host
+    return (thread + k["rendezvous"] * f.rendezvous) / f.threads
+
+
 def _base(f: Any, k: Values) -> Any:
     """Launch and start of a kernel: cycles, so it goes with the GPU's clock."""
     return k["base"] * f.clock
@@ -93,6 +100,8 @@ def ring(f: Any, k: Values) -> Parts:
     link = k["link"] * f.link * k[f"share.{proto}"] * _lanes(f, k)
     if proto == "ll":
         hop = hop - _tiny(f, k, "hop.ll")
+        queue = f.messages * _post(f, k, "net.ll.message")
+        hop = np.maximum(hop, queue * f.crosses)
     if proto == "simple":
         hop = hop + k["ring.start"] * k["hop.simple"] * k["simple.speed"]
         fill = f.steps * k["ring.fill"] * f.piece_per_channel / (k["link"] * f.link / f.channels)
@@ -102,8 +111,8 @@ def ring(f: Any, k: Values) -> Parts:
     net = f.steps * piece / nics * f.crosses
     if proto == "simple":
         hop = hop + k["ring.store"] * f.hops_net * f.round_bytes / nics
-        post = k["net.message"] * k["net.speed"] * f.host / f.threads
-        net = np.maximum(net, f.steps * f.messages * post * f.crosses)
+        queue = f.messages * _post(f, k, "net.message")
+        net = np.maximum(net, queue * f.crosses)
     return _finish(f, _base(f, k), hop, np.maximum(local, net), _overlap_power(f, k), fill)
 
 
@@ -120,6 +129,7 @@ def tree(f: Any, k: Values) -> Parts:
     )
     if proto == "ll":
         hop = hop - _tiny(f, k, "tree.ll")
+        hop = hop + f.queued * _post(f, k, "net.ll.message") * f.crosses
     used = k[f"share.{proto}"]
     local = 2 * f.nbytes / (k["tree.link"] * k["link"] * f.link * used * _lanes(f, k))
     net = f.net_passes * f.nbytes / _net(f, k, k["nic"] * k[f"nic.{proto}"]) * f.crosses
@@ -179,9 +189,10 @@ def point_to_point(f: Any, k: Values) -> Parts:
     """
     proto = f.protocol_name
     start = (k["p2p.start"] + k["p2p.peer"] * f.peers_local) * k["speed"]
+    thread = k["p2p.remote"] * k["remote"] + k["net.match"] * f.software
     far = f.crosses * (
         over_network(f, k, "p2p.net")
-        + k["p2p.remote"] * k["remote"] * k["net.speed"] * f.host * f.peers_remote
+        + (thread * k["net.speed"] * f.host + k["net.inject"] * f.injected) * f.peers_remote
     )
     if proto == "ll":
         rate = k["share.p2p.ll"] * k["link"] * f.link

@@ -16,6 +16,7 @@ from commsim.cost.cost import Cost, Pace, assumed
 from commsim.cost.features import Machine, Tags, features, link_share, machine
 from commsim.cost.formulas import FORMULAS, over_network
 from commsim.cost.profile import Profile
+from commsim.cost.transport import CXI_INJECTED
 from commsim.libraries.library import Candidate
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.topology.cluster import Cluster
@@ -67,7 +68,17 @@ def cost(
         bottleneck=binds,
         spread=(low, high),
         extrapolated=doubtful,
-        notes=assumed(collective),
+        notes=assumed(collective) + _notes(f),
+    )
+
+
+def _notes(f: Any) -> tuple[str, ...]:
+    """What a reader of the curve would take for a fault of the model."""
+    if not getattr(f, "injected", 0.0):
+        return ()
+    return (
+        f"messages of at most {CXI_INJECTED} B go inside the adapter's commands (libfabric's CXI "
+        "provider), for which the host reads them from the GPU: larger ones are faster",
     )
 
 

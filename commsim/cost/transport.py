@@ -36,6 +36,11 @@ CXI_COPY_THRESHOLD: Final[Bytes] = 4096
 """FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD's default (libfabric, man fi_cxi)."""
 
 
+CXI_INJECTED: Final[Bytes] = 192
+"""Bytes that a command of the CXI adapter carries itself (libfabric, prov/cxi: the payload of an
+immediate data command); longer messages are read by the adapter."""
+
+
 def latency(transport: str) -> Seconds:
     """s of the transport's own messages that a message of NCCL needs, 0 where nothing is known."""
     return LATENCY.get(transport, 0.0) * MESSAGES.get(transport, 1.0)
@@ -53,13 +58,32 @@ def past_threshold(
     transport: str, vendor: str, message: float, env: tuple[tuple[str, str], ...]
 ) -> float:
     """How far an LL message of `message` bytes on the wire is past libfabric's CXI copy threshold
-    (0 .. 1): above it the provider registers device memory or copies it instead of storing
-    through the CPU. NVIDIA only: AMD GPUs let the CPU store into all of their memory."""
+    (0 .. 1): above it, or everywhere without GDRCopy, the provider has the GPU's driver copy it
+    instead of storing through the CPU. NVIDIA only: AMD GPUs let the CPU store into all of their
+    memory."""
     if transport != "slingshot" or vendor != "nvidia":
         return 0.0
-    limit = float(dict(env).get("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", CXI_COPY_THRESHOLD))
+    given = dict(env)
+    if given.get("FI_HMEM_CUDA_USE_GDRCOPY", "1") == "0":
+        return 1.0
+    limit = float(given.get("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", CXI_COPY_THRESHOLD))
     ratio = (message / limit / 1.5) ** 4
     return float(ratio / (1 + ratio))
+
+
+def injected(transport: str, vendor: str, attach: str, message: float) -> float:
+    """1 where libfabric's CXI provider puts a message of `message` bytes into the command itself,
+    for which the host first reads it out of the GPU's memory, else 0. NVIDIA GPUs behind PCIe only:
+    AMD's, and those that share a coherent link with the CPU, let it read their memory."""
+    slow = vendor == "nvidia" and attach != "c2c"
+    return float(transport == "slingshot" and slow and message <= CXI_INJECTED)
+
+
+def matched_in_software(transport: str, env: tuple[tuple[str, str], ...]) -> float:
+    """1 where libfabric's CXI provider finds the receive of a message in software
+    (FI_CXI_RX_MATCH_MODE; its default is the adapter), else 0."""
+    mode = dict(env).get("FI_CXI_RX_MATCH_MODE", "hardware").strip().lower()
+    return float(transport == "slingshot" and mode == "software")
 
 
 def socket_threads(env: tuple[tuple[str, str], ...]) -> int:

@@ -17,7 +17,8 @@ ROUND: dict[str, Any] = {
     "net.simple": 20 * US, "wire": 0.5, "rendezvous": 0.0, "link": 1.0,
     "share.ll": 0.5, "share.simple": 1.0, "ring.copy.ll": 0.5, "ring.copy.simple": 0.5,
     "ring.start": 1.0, "ring.reduce": 0.1, "ring.fill": 0.0,
-    "ring.store": 0.5, "net.message": 4 * US,
+    "ring.store": 0.5, "net.message": 4 * US, "net.ll.message": 1 * US, "net.match": 3 * US,
+    "net.inject": 12 * US, "tree.ll": 1 * US,
     "overlap.ll": 1.0, "overlap.simple": 1.0,
     "overlap.net": 1.0, "overlap.nvls": 1.0, "overlap.p2p": 1.0, "overlap.p2p.net": 1.0,
     "channel.ll": 2.0, "channel.simple": 2.0, "int8": 0.0, "nic": 0.9, "nic.ll": 0.5,
@@ -39,7 +40,8 @@ def features(**given: Any) -> SimpleNamespace:
         "clock": 1.0, "host": 1.0, "latency": 2e-6, "steps": 14.0, "copies": 1.0, "hops_net": 0.0,
         "hops_local": 14.0,
         "piece_per_channel": 0.0, "reduces": 0.0, "sockets": 1e18,
-        "messages": 2.0, "threads": 1.0, "round_bytes": 0.0,
+        "messages": 60.0, "threads": 1.0, "round_bytes": 0.0, "software": 0.0, "injected": 0.0,
+        "queued": 0.0,
     }  # fmt: skip
     return SimpleNamespace(**(usual | given))
 
@@ -79,12 +81,38 @@ def test_messages_of_one_nic_follow_each_other() -> None:
     # their bytes would take 10.5 us / 0.9
     f = features(
         n=16.0, nodes=4.0, crosses=1.0, link=1e18, net=100e9, steps=30.0, hops_net=8.0,
-        hops_local=22.0, nbytes=float(16 << 20), messages=6.0, round_bytes=float(1 << 20),
+        hops_local=22.0, nbytes=float(16 << 20), messages=30 * 6.0, round_bytes=float(1 << 20),
     )  # fmt: skip
     wire = (1 << 20) / 90e9
     assert wire < 6 * 4 * US
     expected = (10 + 23 * 10 + 8 * 21) * US + 8 * 0.5 * wire + 30 * 6 * 4 * US
     assert total(ring(f, ROUND)) == pytest.approx(expected)
+
+
+def test_ll_messages_queue_where_they_take_longer_than_the_hops() -> None:
+    # 2 nodes of 4 GPUs, 512 KiB, 16 channels on 4 NICs: 14 steps of 4 messages; each 1 us, 8 more
+    # past the threshold, 3 more matched in software
+    f = features(
+        protocol_name="ll", nodes=2.0, crosses=1.0, link=1e18, nbytes=float(512 << 10),
+        hops_net=4.0, hops_local=10.0, messages=56.0,
+    )  # fmt: skip
+    slow = {**ROUND, "rendezvous": 8 * US}
+    assert ring(f, ROUND)["hops"] == pytest.approx(56 * US)  # the hops alone: 10 x 1 and 4 x 6
+    f.rendezvous = 1.0
+    assert ring(f, slow)["hops"] == pytest.approx(56 * 9 * US)
+    f.software = 1.0
+    assert ring(f, slow)["hops"] == pytest.approx(56 * 12 * US)
+    f.messages = 4.0
+    assert ring(f, slow)["hops"] == pytest.approx((10 + 4 * (6 + 8)) * US)
+
+
+def test_a_tree_of_many_channels_waits_for_the_messages_before_its_own() -> None:
+    f = features(
+        protocol_name="ll", nodes=4.0, crosses=1.0, net=400e9, hops_local=6.0, hops_net=4.0,
+        net_passes=2.0, tree_cap=1e18, fill_bytes=0.0, queued=9.0, software=1.0,
+    )  # fmt: skip
+    # 9 messages of 1 us, found in software 3 us later, before the last of its own
+    assert tree(f, ROUND)["hops"] == pytest.approx((6 + 4 * 6 + 9 * 4) * US)
 
 
 def test_sockets_carry_what_a_thread_copies() -> None:
@@ -148,6 +176,10 @@ def test_all_to_all_over_the_network_copies_first_chunks_before_the_wire() -> No
     # 64 MiB over 400 GB/s x 0.9; eight chunks of 128 KiB through one block at 10 GB/s
     expected = (10 + 12 + 5.5 + 35.2 + 1) * US + 64 * each / 360e9 + (1 << 20) / 10e9
     assert total(point_to_point(f, ROUND)) == pytest.approx(expected)
+    # 8 messages that the host first reads from the GPU, and finds in software at their end
+    f.injected = f.software = 1.0
+    longer = 8 * (12 + 1.1 * 3) * US
+    assert total(point_to_point(f, ROUND)) == pytest.approx(expected + longer)
 
 
 def test_overlap_lies_between_the_larger_and_the_sum() -> None:

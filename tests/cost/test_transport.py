@@ -6,7 +6,16 @@ import pytest
 
 from commsim.collectives.collective import Collective
 from commsim.cost.features import machine
-from commsim.cost.transport import LATENCY, MESSAGES, efa, latency, past_threshold, socket_threads
+from commsim.cost.transport import (
+    LATENCY,
+    MESSAGES,
+    efa,
+    injected,
+    latency,
+    matched_in_software,
+    past_threshold,
+    socket_threads,
+)
 from commsim.libraries.nccl.nccl import Nccl
 from commsim.prediction import predict
 from commsim.topology.load import load_cluster
@@ -52,6 +61,23 @@ def test_only_long_messages_of_nvidia_gpus_over_slingshot_are_past_the_threshold
     assert past_threshold("slingshot", "nvidia", 1e6, raised) < 1e-3
     assert past_threshold("slingshot", "amd", 1e6, ()) == 0.0
     assert past_threshold("infiniband", "nvidia", 1e6, ()) == 0.0
+    without = (("FI_HMEM_CUDA_USE_GDRCOPY", "0"),)
+    assert past_threshold("slingshot", "nvidia", 8.0, without) == 1.0
+    assert past_threshold("slingshot", "amd", 8.0, without) == 0.0
+
+
+def test_short_messages_go_inside_the_command_and_the_host_reads_them() -> None:
+    assert injected("slingshot", "nvidia", "root", 192.0) == 1.0
+    assert injected("slingshot", "nvidia", "root", 193.0) == 0.0
+    assert injected("slingshot", "nvidia", "c2c", 8.0) == 0.0
+    assert injected("slingshot", "amd", "root", 8.0) == injected("efa-v2", "nvidia", "root", 8) == 0
+
+
+def test_who_matches_receives_is_said_in_the_environment() -> None:
+    assert matched_in_software("slingshot", (("FI_CXI_RX_MATCH_MODE", "software"),)) == 1.0
+    assert matched_in_software("slingshot", (("FI_CXI_RX_MATCH_MODE", "hybrid"),)) == 0.0
+    assert matched_in_software("slingshot", ()) == 0.0
+    assert matched_in_software("infiniband", (("FI_CXI_RX_MATCH_MODE", "software"),)) == 0.0
 
 
 @pytest.mark.parametrize(
