@@ -2,7 +2,7 @@
 
     duration = launch + staging + copying + (host^p + network^p)^(1/p)
     host     = rounds x hop + messages x message + handled x byte + reduced x reduce_byte
-    copying  = copied x copy_byte, before or after all else
+    copying  = (copied + prepared) x copy_byte, before and after all else, in turns
     network  = max(port bytes / port rate, middle bytes / middle rate, own bytes / own rate)
                / efficiency, the bytes with min(queue, what is sent ahead of a word of readiness)
 
@@ -121,10 +121,13 @@ def parts(moved: Traffic, wires: Wires, n: int, tag: str, k: Mapping[str, Any]) 
     delay = 1 + k.get(f"duplex.{tag}", 0.0) * both_ways
     port, own = port * delay, own * delay
     # processes that copy at the same time wait for a core
-    turns = np.maximum(1.0, np.ceil(moved.copiers / wires.cores))
+    turns, first = (
+        np.maximum(1.0, np.ceil(copiers / wires.cores)) for copiers in (moved.copiers, n)
+    )
     return Parts(
         launch=k["launch"] * crowd, latency=latency, processing=processing,
-        copying=turns * moved.copied * k.get(f"copy_byte.{tag}", k["copy_byte"]),
+        copying=(turns * moved.copied + first * moved.prepared)
+        * k.get(f"copy_byte.{tag}", k["copy_byte"]),
         network=np.maximum(np.maximum(port, cut), own) / k["efficiency"],
         middle=cut > np.maximum(port, own), aside=own > np.maximum(port, cut),
         overlap=k.get(f"overlap.{tag}", k["overlap"]),

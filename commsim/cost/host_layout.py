@@ -41,6 +41,7 @@ class Traffic:
     process sends before the word that it is ready to receive.
     copied: bytes a process moves in its own memory before or after all else, `copiers` processes
     at once (0: all, or one a machine where ranks behind one port end one after the other).
+    prepared: bytes every process moves in its own memory before its first send.
     reduced: bytes it adds up meanwhile.
     far, far_rounds: share of handled bytes, and of rounds, that cross the network.
     """
@@ -56,6 +57,7 @@ class Traffic:
     duplex: float = 0.0
     copied: float = 0.0
     copiers: float = 0.0
+    prepared: float = 0.0
     reduced: float = 0.0
     peers: int = 0
     ahead: float = 0.0
@@ -110,7 +112,8 @@ def then(first: Traffic, second: Traffic) -> Traffic:
         mean_messages=first.mean_messages + second.mean_messages,
         mean_handled=first.mean_handled + second.mean_handled,
         node=first.node + second.node, cut=first.cut + second.cut,
-        copied=first.copied + second.copied, reduced=first.reduced + second.reduced,
+        copied=first.copied + second.copied, prepared=first.prepared,
+        reduced=first.reduced + second.reduced,
         far=(first.far * first.handled + second.far * second.handled) / handled if handled else 0.0,
         far_rounds=far_rounds / max(1, rounds),
     )  # fmt: skip

@@ -53,13 +53,15 @@ def ring_slice(at: Layout, size: float) -> Traffic:
 
 
 def ring_all_gather(at: Layout, size: float) -> Traffic:
-    """Gloo halves every chunk, and torch copies what was gathered from a buffer of its own to the
-    caller's; MPI (segment 0) does neither. Two ranks use one connection both ways. Gloo's ranks
-    post their first send before their first receive."""
+    """Gloo halves every chunk and copies the rank's own into a new buffer before it sends any, and
+    torch copies what was gathered from there to the caller's; MPI (segment 0) does neither. Two
+    ranks use one connection both ways. Gloo's ranks post their first send before their first
+    receive."""
     halves, copied = (2.0, size) if at.segment else (1.0, size / at.n)
     return replace(
         ring(at, size, 1, min(halves, max(1.0, size / at.itemsize / at.n)), copied=copied),
         peers=1 if at.n == 2 else 0,
+        prepared=size / at.n if at.segment else 0.0,
         ahead=size / at.n if at.segment and at.n > 2 else 0.0,
     )
 

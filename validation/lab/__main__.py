@@ -21,8 +21,10 @@ from commsim.errors import CommsimError, SpecError
 from commsim.units import KIB, MIB, parse_size
 from validation.lab import ddp, report
 from validation.lab.compare import Compared, compare
+from validation.lab.cores import Cores
 from validation.lab.layout import Layout, parse
 from validation.lab.network import clean, network, refusal
+from validation.lab.probe import probe
 from validation.lab.run import BACKENDS, Case, run
 
 # None of these link rates or shapes is in the table that the constants are fitted on.
@@ -88,8 +90,10 @@ def measure(asked: argparse.Namespace) -> None:
         return
     rows: list[Compared] = []
     for backend in asked.backend:
+        cores = probe(backend)
+        print(f"{backend}: {cores}")
         for layout in _layouts(backend, asked):
-            found = _measured(backend, layout, cases)
+            found = _measured(backend, layout, cases, cores)
             report.table(found)
             rows += found
     report.summaries(rows)
@@ -98,7 +102,7 @@ def measure(asked: argparse.Namespace) -> None:
         print(f"{len(rows)} rows in {asked.output}")
 
 
-def _measured(backend: str, layout: Layout, cases: Sequence[Case]) -> list[Compared]:
+def _measured(backend: str, layout: Layout, cases: Sequence[Case], cores: Cores) -> list[Compared]:
     """Every case; those that came out noisy twice, and the steadier run counts."""
     start = time.monotonic()
     with network(layout) as built:
@@ -108,7 +112,7 @@ def _measured(backend: str, layout: Layout, cases: Sequence[Case]) -> list[Compa
     for i, result in zip(noisy, again, strict=True):
         results[i] = min(results[i], result, key=lambda each: each.spread)
     print(f"{backend} {layout.name}: {time.monotonic() - start:.1f} s", file=sys.stderr)
-    return compare(backend, layout, results)
+    return compare(backend, layout, results, cores)
 
 
 def _layouts(backend: str, asked: argparse.Namespace) -> list[Layout]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from commsim.collectives.collective import ROOTED, Collective
-from commsim.cost.host import Wires, cost, wires_of
+from commsim.cost.host import cost, wires_of
+from commsim.cost.host_speed import slowed
 from commsim.cost.host_traffic import COUNTS
+from commsim.cost.profile import shipped
 from commsim.libraries.gloo import Gloo
 from commsim.libraries.host import HostFacts
 from commsim.libraries.library import Candidate, Library
 from commsim.libraries.mpi import Mpi
-from commsim.topology.cluster import Cluster
 from commsim.units import Bytes, Seconds
+from validation.lab.cores import HERE, Cores
 from validation.lab.identify import Identified, identify
 from validation.lab.layout import Layout, burst, cluster
 from validation.lab.run import Result
@@ -27,11 +28,12 @@ LIBRARIES: dict[str, Library] = {"gloo": Gloo(), "mpi": Mpi(env={"MPIR_CVAR_NOLO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One case of one layout. algorithm: the library's, as the model has it; identified: as the
-    bytes tell (None: too few)."""
+    """One case of one layout on these cores. algorithm: the library's, as the model has it;
+    identified: as the bytes tell (None: too few)."""
 
     backend: str
     layout: Layout
+    cores: Cores
     result: Result
     algorithm: str
     predicted: Seconds
@@ -48,7 +50,9 @@ class Compared:
         return self.identified is None or self.algorithm in self.identified.names
 
 
-def compare(backend: str, layout: Layout, results: Iterable[Result]) -> list[Compared]:
+def compare(
+    backend: str, layout: Layout, results: Iterable[Result], cores: Cores = HERE
+) -> list[Compared]:
     """Every result with its prediction and the algorithm that its bytes tell, or bytes and time."""
     found = []
     for result in results:
@@ -56,23 +60,25 @@ def compare(backend: str, layout: Layout, results: Iterable[Result]) -> list[Com
         told = identify(op, nbytes, result.pairs)
         found.append(
             Compared(
-                backend=backend, layout=layout, result=result,
+                backend=backend, layout=layout, cores=cores, result=result,
                 algorithm=chosen(backend, layout, op, nbytes).algorithm,
-                predicted=expected(backend, layout, op, nbytes),
-                identified=told and _by_time(told, backend, layout, result),
+                predicted=expected(backend, layout, op, nbytes, cores),
+                identified=told and _by_time(told, backend, layout, result, cores),
             )
         )  # fmt: skip
     return found
 
 
-def _by_time(told: Identified, backend: str, layout: Layout, result: Result) -> Identified:
+def _by_time(
+    told: Identified, backend: str, layout: Layout, result: Result, cores: Cores
+) -> Identified:
     """Of several algorithms that send the same, those that would take about as long as it took, if
     any and if the times are steady."""
     if len(told.names) < 2 or result.spread > APART:
         return told
     op, nbytes = result.case.op, result.case.nbytes
     off = {
-        name: abs(expected(backend, layout, op, nbytes, name) / result.median - 1)
+        name: abs(expected(backend, layout, op, nbytes, cores, name) / result.median - 1)
         for name in told.names
         if (name, op) in COUNTS
     }
@@ -95,22 +101,28 @@ def chosen(backend: str, layout: Layout, op: str, nbytes: Bytes) -> Candidate:
     return LIBRARIES[backend].choose(question(op, nbytes, layout.n), cluster(layout)).chosen
 
 
-def expected(backend: str, layout: Layout, op: str, nbytes: Bytes, algorithm: str = "") -> Seconds:
+def expected(
+    backend: str,
+    layout: Layout,
+    op: str,
+    nbytes: Bytes,
+    cores: Cores = HERE,
+    algorithm: str = "",
+) -> Seconds:
     """What `commsim.predict` says, s (for another algorithm than the library's, if one is named),
-    told of two things that a cluster file cannot say: this machine's few cores run all ranks, and a
+    told of what a cluster file cannot say: these few cores run all ranks, at their own speed, and a
     token bucket that was idle lets `burst` bytes pass."""
     machines, asked = cluster(layout), question(op, nbytes, layout.n)
     choice = LIBRARIES[backend].choose(asked, machines)
     assert isinstance(choice.facts, HostFacts)
     taken = replace(choice.chosen, algorithm=algorithm or choice.chosen.algorithm)
-    through = wires(machines, asked, choice.facts, layout)
-    return cost(asked, machines, taken, choice.facts, wires=through).duration
-
-
-def wires(machines: Cluster, asked: Collective, facts: HostFacts, layout: Layout) -> Wires:
-    """What the lab's bytes go through."""
-    found = wires_of(machines, facts.placement, asked.ranks, facts.interfaces)
-    return replace(found, cores=os.cpu_count() or 1, burst=burst(layout.slowest))
+    through = replace(
+        wires_of(machines, choice.facts.placement, asked.ranks, choice.facts.interfaces),
+        cores=cores.number,
+        burst=burst(layout.slowest),
+    )
+    book = slowed(shipped(choice.facts.library), cores.speed)
+    return cost(asked, machines, taken, choice.facts, book, through).duration
 
 
 def summary(rows: Iterable[Compared], least: Bytes) -> dict[str, tuple[int, float, float]]:

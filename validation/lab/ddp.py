@@ -22,8 +22,10 @@ from dataclasses import dataclass
 
 from commsim.units import MIB, Bytes, Seconds, format_size
 from validation.lab.compare import expected
+from validation.lab.cores import HERE, Cores
 from validation.lab.layout import Layout, parse
 from validation.lab.network import network, refusal
+from validation.lab.probe import probe
 from validation.lab.run import outputs
 
 FIRST_BUCKET = 1 * MIB  # torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
@@ -92,13 +94,13 @@ def step(
     return alone.forward + max(alone.backward, end) + alone.after
 
 
-def predict(alone: Alone, layout: Layout, training: Training) -> Seconds:
+def predict(alone: Alone, layout: Layout, training: Training, cores: Cores = HERE) -> Seconds:
     """The step of every rank of the layout, s."""
     order = sorted(range(len(alone.ready)), key=lambda i: alone.ready[i])
     cap = BUCKET if training.cap_mib is None else training.cap_mib * MIB
     first = FIRST_BUCKET if training.cap_mib is None else cap
     groups = buckets(alone.nbytes, order, first, cap)
-    return step(alone, groups, lambda n: expected("gloo", layout, "all_reduce", n))
+    return step(alone, groups, lambda n: expected("gloo", layout, "all_reduce", n, cores))
 
 
 def measure(layout: Layout, training: Training, ranks: int) -> list[dict[str, object]]:
@@ -124,12 +126,14 @@ def main(topologies: Sequence[str] | None, *, quick: bool) -> None:
         print(f"skipped: {why}")
         return
     print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    cores = probe("gloo")
+    print(f"gloo: {cores}")
     for text in topologies or (TOPOLOGIES[1:2] if quick else TOPOLOGIES):
         layout = parse(text)
         for training in TRAININGS[:1] if quick else TRAININGS:
             alone = measure_alone(layout, training)
             real = [float(each["whole"]) for each in measure(layout, training, layout.n)]  # type: ignore[arg-type]
-            took, guess = statistics.mean(real), predict(alone, layout, training)
+            took, guess = statistics.mean(real), predict(alone, layout, training, cores)
             print(
                 f"DDP {layout.name} Mbit/s, {format_size(sum(alone.nbytes))} of gradients, batch "
                 f"{training.batch}, buckets "

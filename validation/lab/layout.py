@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from commsim.topology.parts import GpuPart
 from commsim.units import Bytes, BytesPerSecond, parse_rate
 
 MBIT = 1e6 / 8
+
+UNSHAPED = math.inf
 
 # tbf's burst by link rate: enough tokens that a timer's delay costs no bandwidth, and the largest
 # packet that the stack builds (gso) below it, so that tbf never cuts packets itself.
@@ -25,7 +28,7 @@ MOST_RANKS = 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """`machines` of `per_machine` ranks. link: one rank to its switch; uplink: one machine's switch
-    to the core, 0 where all ranks are on one switch. Each direction."""
+    to the core, 0 where all ranks are on one switch. Each direction; infinite: not held back."""
 
     machines: int
     per_machine: int

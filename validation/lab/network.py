@@ -10,6 +10,7 @@ do not see one another, and a lab is gone when its namespaces are.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import signal
@@ -150,11 +151,12 @@ def _build(layout: Layout, ranks: tuple[str, ...], switches: str) -> None:
         steps += _end(f"p{rank}", layout.link, bridge)
         shapes += [_shape(f"p{rank}", layout.link)]
     _batch(["ip", "-n", switches], steps)
-    _batch(["tc", "-n", switches], [" ".join(shape) for shape in shapes])
+    _batch(["tc", "-n", switches], [" ".join(shape) for shape in shapes if shape])
     for rank, name in enumerate(ranks):
         own = ["link set lo up", f"addr add {address(rank)}/24 dev eth0"]
         _batch(["ip", "-n", name], own + _end("eth0", layout.link, ""))
-        _run(["tc", "-n", name, *_shape("eth0", layout.link)])
+        if shape := _shape("eth0", layout.link):
+            _run(["tc", "-n", name, *shape])
         _tune(name)
 
 
@@ -167,7 +169,9 @@ def _end(name: str, rate: BytesPerSecond, bridge: str) -> list[str]:
 
 
 def _shape(device: str, rate: BytesPerSecond) -> list[str]:
-    """tc's arguments that hold what leaves a device to a rate."""
+    """tc's arguments that hold what leaves a device to a rate; none for an infinite one."""
+    if math.isinf(rate):
+        return []
     bits, most = f"{rate * 8:.0f}bit", burst(rate)
     tbf = ["tbf", "rate", bits, "burst", str(most), "limit", QUEUE]
     return ["qdisc", "add", "dev", device, "root", *tbf]

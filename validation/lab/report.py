@@ -17,6 +17,7 @@ from validation.lab.run import Result
 COLUMNS = (
     "backend", "op", "topology", "ranks", "link_mbit", "uplink_mbit", "bytes", "repeats",
     "time_us", "low_us", "high_us", "predicted_us", "algorithm", "identified",
+    "cores", "messages_by", "bytes_by", "copies_by",
 )  # fmt: skip
 NOISY = 0.1  # spread of the repeats from which a row says more about the machine than the network
 
@@ -76,10 +77,12 @@ def write(rows: Iterable[Compared], path: Path) -> None:
         writer.writerow(COLUMNS)
         for row in rows:
             result, layout = row.result, row.layout
+            by = row.cores.speed
             us = [f"{1e6 * t:.1f}" for t in (result.median, min(result.times), max(result.times))]
             writer.writerow([
                 {"mpi": "mpich"}.get(row.backend, row.backend), result.case.op, layout.shape,
                 layout.n, f"{layout.link / MBIT:.6g}", f"{layout.uplink / MBIT:.6g}",
                 result.case.nbytes, len(result.times), *us, f"{1e6 * row.predicted:.1f}",
                 row.algorithm, "" if row.identified is None else str(row.identified),
+                row.cores.number, *(f"{x:.4g}" for x in (by.messages, by.nbytes, by.copies)),
             ])  # fmt: skip

@@ -28,16 +28,20 @@ BACKENDS = ("gloo", "mpi")
 NEEDS = {"gloo": "torch", "mpi": "mpi4py"}
 WHEELS = {"gloo": ("torch",), "mpi": ("mpi4py", "mpich")}
 PORT = 29511
+# Buffers on pages of 2 MiB: some hypervisors take a small page back that nobody touched for a tenth
+# of a second, and the next touch costs microseconds.
+PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1"}
 FIFO = ("chrt", "-f", "20")  # Gloo ranks run when they are ready to, whoever else is busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One operation at one of nccl-tests' sizes, `repeats` times."""
+    """One operation at one of nccl-tests' sizes, `repeats` times. pause: s of rest before each."""
 
     op: str
     nbytes: Bytes
     repeats: int = 3
+    pause: Seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +79,7 @@ def run(
         )
     plan = {
         "backend": backend, "ranks": ranks, "device": "eth0" if network else "",
-        "cases": [[c.op, c.nbytes, c.repeats] for c in cases],
+        "cases": [[c.op, c.nbytes, c.repeats, c.pause] for c in cases],
     }  # fmt: skip
     worker = [sys.executable, "-m", "validation.lab.worker", json.dumps(plan)]
     return _read(cases, outputs(backend, worker, network, ranks, limit), ranks)
@@ -133,7 +137,7 @@ def _started(
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """The jobs as processes, none of which outlives the block."""
     processes: list[subprocess.Popen[bytes]] = []
-    common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    common = {**PAGES, **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     try:
         for number, (command, own) in enumerate(jobs):
             with (

@@ -30,10 +30,10 @@ def main() -> None:
     transport = Transport(plan["ranks"], max(case[1] for case in plan["cases"]))
     device = plan["device"]
     records = []
-    for index, (op, nbytes, repeats) in enumerate(plan["cases"]):
+    for index, (op, nbytes, repeats, idle) in enumerate(plan["cases"]):
         act = transport.prepare(op, nbytes)
         for _ in range(repeats + 1):  # the first one opens connections: not counted
-            records.append([index, *once(transport, act, device)])
+            records.append([index, *once(transport, act, device, idle)])
     start = announce(transport)
     pause(start)
     records.append([-1, *counts(device), start, start])
@@ -41,8 +41,9 @@ def main() -> None:
     json.dump(records, sys.stdout)
 
 
-def once(transport: Any, act: Any, device: str) -> tuple[Any, ...]:
-    """Bytes counted before the operation, its start and its end, s."""
+def once(transport: Any, act: Any, device: str, idle: float) -> tuple[Any, ...]:
+    """Bytes counted before the operation, its start and its end, s. idle: s of rest before it."""
+    time.sleep(idle)
     start = announce(transport)
     before = counts(device)
     pause(start)
