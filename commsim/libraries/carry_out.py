@@ -32,7 +32,7 @@ def carry_out(
     """
     facts = choice.facts
     if isinstance(facts, HostFacts):
-        schedule = host.carry_out(collective, choice.chosen, facts, cluster)
+        schedule = host.carry_out(collective, choice.chosen, facts, cluster, window)
         return Carried(schedule=schedule, ports=facts.interfaces)
     assert isinstance(facts, NcclFacts)
     carried = nccl.carry_out(

@@ -19,7 +19,7 @@ from commsim.collectives.algorithms.send_recv import SendRecv
 from commsim.collectives.builder import NONE, Builder, then
 from commsim.collectives.chunks import cut
 from commsim.collectives.collective import Collective
-from commsim.collectives.schedule import Schedule
+from commsim.collectives.schedule import WHOLE, Schedule, Window
 from commsim.libraries.host import HostFacts
 from commsim.libraries.library import Candidate
 from commsim.topology.cluster import Cluster
@@ -61,12 +61,18 @@ TWO: dict[tuple[str, str], tuple[tuple[Algorithm, str], tuple[Algorithm, str]]] 
 
 
 def carry_out(
-    collective: Collective, candidate: Candidate, facts: HostFacts, cluster: Cluster
+    collective: Collective,
+    candidate: Candidate,
+    facts: HostFacts,
+    cluster: Cluster,
+    window: Window = WHOLE,
 ) -> Schedule:
-    """The schedule that does as `candidate` says, on the positions of the group."""
+    """The schedule that does as `candidate` says, on the positions of the group; of the rounds of a
+    ring over all of them only the window.
+    """
     n = facts.placement.n
     if not facts.two_level:
-        return _flat(collective, candidate.algorithm, n)
+        return _flat(collective, candidate.algorithm, n, window)
     ranks = collective.ranks or range(n)
     hosts: dict[int, list[int]] = {}
     for position, rank in enumerate(ranks):
@@ -74,7 +80,7 @@ def carry_out(
     return _led(collective, candidate.algorithm, tuple(hosts.values()), n)
 
 
-def _flat(collective: Collective, name: str, n: int) -> Schedule:
+def _flat(collective: Collective, name: str, n: int, window: Window = WHOLE) -> Schedule:
     phases = TWO.get((name, collective.operation))
     if name == "flooded_binomial":
         return _flooded(collective, n)
@@ -82,6 +88,8 @@ def _flat(collective: Collective, name: str, n: int) -> Schedule:
         algorithm = ONE[name]()
         if (name, collective.operation) == ("recursive_doubling", "all_gather"):
             algorithm = RecursiveHalvingDoubling()
+        if isinstance(algorithm, Ring):
+            algorithm = replace(algorithm, window=window)
         return algorithm.schedule(collective, n)
     first, second = (
         algorithm.schedule(

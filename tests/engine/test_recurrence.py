@@ -17,8 +17,10 @@ from commsim.engine.conditions import Conditions, Jitter, LinkFault, Traffic
 from commsim.engine.ideal import Ports
 from commsim.engine.network import Laid, lay
 from commsim.engine.plan import Change, Part, Plan, make_plan, punctual
+from commsim.engine.rounds import UnsettledError
 from commsim.engine.timeline import Timeline
 from commsim.engine.unrolled import Unrolled, shortened, unrolled
+from commsim.libraries.lookup import library
 from commsim.simulation import simulate
 from commsim.topology.load import load_cluster
 from tests.engine.timelines import MB, MS, US
@@ -181,6 +183,17 @@ def test_what_repeats_and_what_does_not(slow: int, late: float, left_out: int) -
         assert found.window.multiple == (4 if jumps else 1)
 
 
+def test_the_search_is_given_up_where_little_could_be_saved() -> None:
+    """8, 32 and 128 of 400 rounds are tried, not 512; 8 and 32 of 300, as 128 are too many."""
+    tried = UnsettledError()
+    assert tried.next(SMALL, 400) == Window(rounds=32)
+    assert tried.next(Window(rounds=32), 400) == Window(rounds=128)
+    assert tried.next(Window(rounds=128), 400) == WHOLE
+    assert tried.next(Window(rounds=32), 300) == WHOLE
+    assert UnsettledError(alike=False).next(SMALL, 400) == WHOLE
+    assert UnsettledError(every=6).next(Window(rounds=8, multiple=4), 400).multiple == 12
+
+
 def test_random_software_time_is_never_skipped() -> None:
     laid = lay(ring(SMALL), ports(40))
     extra = np.random.default_rng(0).random(len(laid.schedule)) * US
@@ -248,6 +261,21 @@ def both(
         )  # fmt: skip
         found.append(timeline)
     return found[0], found[1]
+
+
+@pytest.mark.parametrize("by", ["gloo", "mpi"])
+def test_rings_of_hosts_repeat(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    cluster = load_cluster("dgx-h100", nodes=32)
+    collective = Collective("all_gather", 64 << 20, dtype="uint8")
+    found = []
+    for window in (Window(rounds=20), WHOLE):
+        monkeypatch.setattr(recurrence, "FIRST", window)
+        found.append(simulate(collective, cluster, library(by)))
+    folded, every = found
+    assert folded.played[0].times.jumps
+    assert not every.played[0].times.jumps
+    assert folded.duration == pytest.approx(every.duration, rel=1e-9)
+    assert folded.link_bytes == pytest.approx(every.link_bytes, rel=1e-9)
 
 
 @pytest.mark.parametrize(

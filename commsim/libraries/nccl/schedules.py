@@ -43,9 +43,9 @@ SLICES = 2  # of a ring's chunk by Simple, CHUNKSTEPS / SLICESTEPS, src/include/
 PEERS = 8  # sends and receives that one channel serves at a time (docs/nccl.md)
 MOST_OPS, FEWEST_PIECES = 1 << 16, 2
 """Rather than more ops, fewer and larger pieces."""
-STAGES, OPS_OF_STAGES = 2, 10
-"""Slots that a byte is held in on its way through an NVLS tree, one behind the other; ops of a rank
-there for each piece."""
+STAGES, OPS_OF_STAGES = 2, 20
+"""Slots that a byte is held in on its way through switches inside machines and what joins these,
+one behind the other; ops of a rank there for each piece."""
 NONE = -1
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def carry_out(
         case "nvls_tree":
             one = NvlsTree(group=local, pieces=_through_stages(collective, candidate, n, channels))
         case "nvls" | "collnet_direct" | "collnet_chain":
-            one = CollNet(group=local, pieces=pieces)
+            one = CollNet(group=local, pieces=_through_stages(collective, candidate, n, channels))
         case "pat":
             one = Pat()
         case _ if collective.operation == "send_recv":
@@ -132,9 +132,9 @@ def _pieces(
 
 
 def _through_stages(collective: Collective, candidate: Candidate, n: int, channels: int) -> int:
-    """Pieces of a channel's part in an NVLS tree. Sums in the switch, up and down the tree, copies
-    by the switch: a whole piece is in each of these at a time, and each has slots of its own. So
-    they are twice as many, unless that makes too many ops.
+    """Pieces of a channel's part where machines first sum and last copy by themselves: a whole
+    piece is in each of these, and in what joins machines, at a time, and each has slots of its own.
+    So they are twice as many, unless that makes too many ops.
     """
     pieces, _ = _pieces(collective, candidate, channels, most=STAGES * SLOTS)
     return min(pieces, max(SLOTS, MOST_OPS // (n * OPS_OF_STAGES)))
