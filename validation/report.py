@@ -113,9 +113,9 @@ def worst_logs(
 
 EXPLAINED = {
     "ALCF Polaris (HPE Apollo 6500 Gen10+)": (
-        "the network's settings, not its hardware, make these times: small all_gather takes 22 or "
-        "65 us on 8 ranks and 60 to 380 us on 32, in no order of size, and changes threefold with "
-        "the libfabric environment"
+        "messages that come before their receive is posted are slow, and which do changes from "
+        "size to size: small all_gather takes 60 or 380 us on 32 ranks; all_to_all gets 0.3 to 0.6 "
+        "of the NICs' rate where a ring gets 0.72"
     ),
     "HPE Cray EX MI250X": (
         "RCCL's protocol edges are not public; the log drops fourfold at 8 MiB where it switches"

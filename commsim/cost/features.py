@@ -13,6 +13,7 @@ from commsim.collectives.collective import REDUCTIONS, Collective
 from commsim.cost.family import clock, generation, host
 from commsim.cost.transport import (
     efa,
+    flushed,
     injected,
     latency,
     matched_in_software,
@@ -286,6 +287,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         sockets=m.nics * socket_threads(facts.env) if m.net_name == "tcp" else NO_LIMIT,
         clock=clock(m.tags[0][1]), host=host(m.tags[0][1]), latency=latency(m.net_name),
         software=matched_in_software(m.net_name, facts.env), threads=1.0,
+        flushes=flushed(m.net_name, m.tags[0][1]) if protocol == "Simple" else 0.0,
     )  # fmt: skip
     if collective.itemsize == 1 and op in REDUCTIONS:
         f.narrow_reduction = 0.5 if op == "all_reduce" else 1.0
@@ -350,6 +352,8 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
     whole = f.nbytes / (pieces * used)
     f.message_bytes = min(whole, chunk)
     f.messages = rounds * max(1.0, whole / chunk) * max(1.0, used / _cards(f, m))
+    if protocol == "Simple":
+        f.messages *= min(2.0, max(1.0, whole / (32 * KIB)))
     if m.link_name.startswith("pcie") and protocol == "Simple":
         f.copies = 0.0
 

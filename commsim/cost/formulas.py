@@ -32,7 +32,7 @@ def _chain(f: Any, k: Values, local: str, net: str) -> Any:
     transport's wire."""
     pace = k["simple.speed"] if f.protocol_name == "simple" else k["speed"]
     return f.hops_local * k[local] * pace + f.hops_net * (
-        over_network(f, k, net) + k["rendezvous"] * f.rendezvous
+        over_network(f, k, net) + k["rendezvous"] * f.rendezvous + k["net.flush"] * f.flushes
     )
 
 
@@ -46,7 +46,7 @@ def _post(f: Any, k: Values, message: str) -> Any:
     """s for which one message occupies its NIC's thread: the library's part, its receive where
     software finds it, and what an LL message past libfabric's copy threshold adds."""
     thread = (k[message] + k["net.match"] * f.software) * k["net.speed"] * f.host
-    return (thread + k["rendezvous"] * f.rendezvous) / f.threads
+    return (thread + k["rendezvous"] * f.rendezvous + k["net.flush"] * f.flushes) / f.threads
 
 
 def _base(f: Any, k: Values) -> Any:

@@ -79,6 +79,14 @@ def injected(transport: str, vendor: str, attach: str, message: float) -> float:
     return float(transport == "slingshot" and slow and message <= CXI_INJECTED)
 
 
+def flushed(transport: str, family: str) -> float:
+    """1 where a read by libfabric follows every message, so that it is in the GPU's memory:
+    NVIDIA's before Hopper (NCCL, src/graph/paths.cc, ncclTopoNeedFlush). With verbs the adapter
+    reads from itself beside other work; sockets do not write into GPUs."""
+    libfabric = transport == "slingshot" or transport.startswith("efa")
+    return float(libfabric and family in ("volta", "turing", "ampere", "ada"))
+
+
 def matched_in_software(transport: str, env: tuple[tuple[str, str], ...]) -> float:
     """1 where libfabric's CXI provider finds the receive of a message in software
     (FI_CXI_RX_MATCH_MODE; its default is the adapter), else 0."""

@@ -18,7 +18,7 @@ ROUND: dict[str, Any] = {
     "share.ll": 0.5, "share.simple": 1.0, "ring.copy.ll": 0.5, "ring.copy.simple": 0.5,
     "ring.start": 1.0, "ring.reduce": 0.1, "ring.fill": 0.0,
     "ring.store": 0.5, "net.message": 4 * US, "net.ll.message": 1 * US, "net.match": 3 * US,
-    "net.inject": 12 * US, "tree.ll": 1 * US,
+    "net.inject": 12 * US, "net.flush": 3 * US, "tree.ll": 1 * US,
     "overlap.ll": 1.0, "overlap.simple": 1.0,
     "overlap.net": 1.0, "overlap.nvls": 1.0, "overlap.p2p": 1.0, "overlap.p2p.net": 1.0,
     "channel.ll": 2.0, "channel.simple": 2.0, "int8": 0.0, "nic": 0.9, "nic.ll": 0.5,
@@ -41,7 +41,7 @@ def features(**given: Any) -> SimpleNamespace:
         "hops_local": 14.0,
         "piece_per_channel": 0.0, "reduces": 0.0, "sockets": 1e18,
         "messages": 60.0, "threads": 1.0, "round_bytes": 0.0, "software": 0.0, "injected": 0.0,
-        "queued": 0.0,
+        "queued": 0.0, "flushes": 0.0,
     }  # fmt: skip
     return SimpleNamespace(**(usual | given))
 
@@ -87,6 +87,18 @@ def test_messages_of_one_nic_follow_each_other() -> None:
     assert wire < 6 * 4 * US
     expected = (10 + 23 * 10 + 8 * 21) * US + 8 * 0.5 * wire + 30 * 6 * 4 * US
     assert total(ring(f, ROUND)) == pytest.approx(expected)
+
+
+def test_what_has_arrived_is_flushed_into_older_gpus() -> None:
+    # 2 nodes of 4 GPUs, 14 steps of two slices on one channel a NIC, each sent for 4 us and flushed
+    # for 3; the hops over the network are longer by as much
+    f = features(
+        nodes=2.0, crosses=1.0, link=1e18, net=1e18, nbytes=float(1 << 20), hops_net=4.0,
+        hops_local=10.0, messages=28.0, flushes=1.0,
+    )  # fmt: skip
+    parts = ring(f, ROUND)
+    assert parts["hops"] == pytest.approx((11 * 10 + 4 * (20 + 1 + 3)) * US)
+    assert parts["transfer"] == pytest.approx(28 * (4 + 3) * US)
 
 
 def test_ll_messages_queue_where_they_take_longer_than_the_hops() -> None:

@@ -10,6 +10,7 @@ from commsim.cost.transport import (
     LATENCY,
     MESSAGES,
     efa,
+    flushed,
     injected,
     latency,
     matched_in_software,
@@ -102,3 +103,9 @@ def test_sockets_bind_fast_networks_until_they_have_threads() -> None:
     four = bandwidth("100Gbit/s", NCCL_SOCKET_NTHREADS="4")
     assert four > 3 * bandwidth("100Gbit/s")
     assert four < 12.5e9
+
+
+def test_only_libfabric_flushes_by_messages_and_only_before_hopper() -> None:
+    assert flushed("slingshot", "ampere") == flushed("efa-v1", "volta") == 1.0
+    assert flushed("slingshot", "hopper") == flushed("slingshot", "cdna2") == 0.0
+    assert flushed("infiniband", "ampere") == flushed("tcp", "ampere") == 0.0
