@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commsim.cost.host_speed import Speed
 from commsim.units import MIB
 from validation import fit_host, lab
 from validation.lab.compare import chosen, compare, expected, question, summary
+from validation.lab.cores import Cores
 from validation.lab.layout import MBIT, Layout, parse
 from validation.lab.report import write
 from validation.lab.run import Case, Result
@@ -86,10 +88,10 @@ def test_errors_by_operation(tmp_path: Path) -> None:
     )
 
 
-def measured(backend: str) -> list[dict[str, str]]:
+def measured(backend: str, run: str = "") -> list[dict[str, str]]:
     text = (Path(lab.__file__).with_name("measured.csv")).read_text(encoding="utf-8")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return [row for row in rows if row["backend"] == backend]
+    return [row for row in rows if row["backend"] == backend and run in ("", row["run"])]
 
 
 def layout_of(row: dict[str, str]) -> Layout:
@@ -100,10 +102,16 @@ def layout_of(row: dict[str, str]) -> Layout:
     return Layout(machines=machines, per_machine=each, link=link, uplink=uplink)
 
 
+def cores_of(row: dict[str, str]) -> Cores:
+    by = {name: float(row[f"{name}_by"]) for name in ("messages", "bytes", "copies")}
+    speed = Speed(messages=by["messages"], nbytes=by["bytes"], copies=by["copies"])
+    return Cores(number=int(row["cores"]), speed=speed)
+
+
 def error(row: dict[str, str]) -> float:
     """|predicted / measured - 1|"""
     backend = {"mpich": "mpi"}.get(row["backend"], row["backend"])
-    guess = expected(backend, layout_of(row), row["op"], int(row["bytes"]))
+    guess = expected(backend, layout_of(row), row["op"], int(row["bytes"]), cores_of(row))
     return abs(guess / (float(row["time_us"]) * 1e-6) - 1)
 
 
