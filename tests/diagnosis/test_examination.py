@@ -119,6 +119,18 @@ def test_a_variable_of_the_library_is_found(cause: str, env: dict[str, str]) -> 
     assert cause in causes(findings)[:2]
 
 
+def test_small_messages_that_the_driver_copies_are_gdrcopy_off() -> None:
+    machine = load_cluster("alps", nodes=4)
+    env = {"FI_HMEM_CUDA_USE_GDRCOPY": "0"}
+    found = curve(machine, library=Nccl(version="2.27.3", env=env))
+    findings = diagnose(found, machine, library=Nccl(version="2.27.3"))
+    assert not findings.healthy
+    assert "gdrcopy_off" in causes(findings)[:2]
+    meant = diagnose(found, machine, library=Nccl(version="2.27.3", env=env))
+    assert meant.healthy
+    assert "gdrcopy_off" not in causes(meant)
+
+
 def test_a_variable_that_was_meant_is_no_fault() -> None:
     machine, library = load_cluster("dgx-h100"), Nccl(version="2.27.3", env={"NCCL_PROTO": "LL"})
     assert diagnose(curve(machine, library=library), machine, library=library).healthy
