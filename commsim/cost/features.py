@@ -80,11 +80,12 @@ TYPICAL_MEMORY = 1e12
 """Bytes/s, for a GPU whose memory the catalogue does not know."""
 
 
-def _behind(graph: Graph | None, net: float, rate: float, cluster: Cluster) -> float:
-    """Of a domain's NICs together, those that this graph's channels use. Inside one machine PXN
-    brings every NIC into play; a rack's rings and heads use as many as they have channels."""
+def _behind(graph: Graph | None, net: float, rate: float, every: bool) -> float:
+    """Of a domain's NICs together, those that this graph's channels use. every: whether PXN brings
+    all into play, as between the GPUs of one machine; a rack's rings and heads use as many as they
+    have channels, and a lone GPU's those that the search gave it."""
     used = {nic for pair in graph.nets for nic in pair} if graph else set()
-    return min(net, len(used) * rate) if used and cluster.hosts_per_domain > 1 else net
+    return min(net, len(used) * rate) if used and not every else net
 
 
 def _through(cluster: Cluster, comm: Communicator, local: tuple[int, ...]) -> BytesPerSecond:
@@ -200,8 +201,9 @@ def machine(cluster: Cluster, facts: NcclFacts) -> Machine:
         nic = cluster.node.nics[0]
         nics = max(1, round(net / nic.rate))
         one_nic = max(min(per_host), min(nic.rate, net))
-        ring_net = _behind(ring, net, nic.rate, cluster)
-        heads_net = _behind(comm.nvls, net, nic.rate, cluster)
+        every = cluster.hosts_per_domain == 1 and placement.max_per_host > 1
+        ring_net = _behind(ring, net, nic.rate, every)
+        heads_net = _behind(comm.nvls, net, nic.rate, every)
         cut = net * _cut_share(cluster)
         net_name = cluster.fabric.transport
         attach = _attachment(cluster)
@@ -360,7 +362,7 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
 
 def _cards(f: Any, m: Machine) -> float:
     """NICs that the channels of one machine use together, at least 1."""
-    return max(1.0, min(float(m.nics), f.local_ranks))
+    return max(1.0, min(float(m.nics), float(f.local_ranks)))
 
 
 def _channels_used(f: Any, m: Machine, ranks: int, protocol: str) -> float:

@@ -120,6 +120,17 @@ def test_a_slow_nic_does_not_slow_links_inside() -> None:
     assert times["l40sx8"] == pytest.approx(times["dgx-a100"], rel=0.05)
 
 
+def test_a_lone_gpu_uses_the_nics_that_its_ring_has() -> None:
+    # a DGX A100's first GPU has two NICs of 25 GB/s behind its switch; NCCL's rings take one
+    p = predict(
+        Collective("all_reduce", nbytes=1 << 30, ranks=(0, 8)), load_cluster("dgx-a100", nodes=2)
+    )
+    facts = p.choice.facts
+    assert isinstance(facts, NcclFacts)
+    assert {nic for pair in facts.communicator.ring.nets for nic in pair} == {0}
+    assert p.duration >= (1 << 30) / 25e9
+
+
 def round_profile(**changed: float) -> Profile:
     """The shipped constants without fitted factors: those of this test, else 0 or 1."""
     zero = {"s": 0.0}
