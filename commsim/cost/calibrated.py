@@ -4,8 +4,8 @@
 
 The constants are the machine's own. The correction is what the formulas still miss there, for one
 operation, algorithm and protocol: a factor that is smooth in the ln of what one rank sends another
-at once, fades away from what was measured, and never makes more bytes faster. It is kept at message
-sizes, a posterior mean (commsim.calibration.smooth).
+at once, fades away from what was measured, and never makes more bytes faster where they are not by
+the formula. It is kept at message sizes, a posterior mean (commsim.calibration.smooth).
 """
 
 from __future__ import annotations
@@ -311,11 +311,14 @@ class Table:
 
 
 def table_of(correction: Correction, curve: Callable[[int], Seconds], parts: int = 1) -> Table:
-    """The correction over `curve`, lowered where the product would fall with the size. parts:
-    messages that a size is cut into."""
+    """The correction over `curve`, lowered where the product would fall with the size and the
+    formula does not (a transport may be slow with its shortest messages). parts: messages that a
+    size is cut into."""
     sizes = [size * parts for size in correction.sizes]
     formula = [math.log(curve(size)) for size in sizes]
-    kept = growing([f + c for f, c in zip(formula, correction.logs, strict=True)])
+    level = growing(formula)
+    kept = growing([g + c for g, c in zip(level, correction.logs, strict=True)])
+    kept = [k + f - g for k, f, g in zip(kept, formula, level, strict=True)]
     return Table(
         sizes=tuple(math.log(size) for size in sizes),
         formula=tuple(formula),

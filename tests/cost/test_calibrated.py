@@ -74,6 +74,16 @@ def test_what_falls_is_lowered() -> None:
     assert growing([1.0, 2.0, 3.0]) == [1.0, 2.0, 3.0]
 
 
+def test_a_formula_that_falls_keeps_its_fall_under_a_correction() -> None:
+    # A transport's shortest messages take 80 us, longer ones 20 and 40; measured: half of each.
+    # What a correction alone makes fall (the last size: a third of its 90) is lowered as ever.
+    took = {64: 80e-6, 256: 20e-6, 1024: 40e-6, 4096: 90e-6}
+    logs = [math.log(0.5), math.log(0.5), math.log(0.9), math.log(1 / 3)]
+    table = table_of(correction(tuple(took), tuple(logs)), lambda s: took[s])
+    made = [t * math.exp(c) for t, c in zip(took.values(), table.logs, strict=True)]
+    assert made == pytest.approx([40e-6, 10e-6, 30e-6, 30e-6])
+
+
 def test_between_two_sizes_a_growing_factor_is_linear_in_ln_size() -> None:
     # A ring of 8 cuts a size into 8 messages: from 1 at 8 x 1 KiB to e^0.2 at 8 x 16 KiB; 8 x 4 KiB
     # is the middle in ln(size).

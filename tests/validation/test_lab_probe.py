@@ -1,4 +1,4 @@
-"""The probe tells how much slower the cores are from unshaped runs, and which part of their work."""
+"""The probe tells from unshaped runs how much slower the cores are, and in what."""
 
 from __future__ import annotations
 
