@@ -12,12 +12,12 @@ from typing import Any
 from commsim.collectives.collective import REDUCTIONS, Collective
 from commsim.cost.family import clock, generation, host
 from commsim.cost.transport import (
+    copied,
     efa,
     flushed,
     injected,
     latency,
     matched_in_software,
-    past_threshold,
     socket_threads,
 )
 from commsim.libraries.library import Candidate
@@ -297,7 +297,9 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
     if algorithm == "ring":
         _ring(f, op, n, nodes, protocol, m)
         if protocol == "LL":
-            f.rendezvous = past_threshold(m.net_name, m.tags[1][1], 2 * f.message_bytes, facts.env)
+            f.rendezvous = copied(
+                m.net_name, m.tags[1][1], 2 * f.message_bytes, f.messages_each, facts.env
+            )
     elif algorithm == "tree":
         f.hops_local = 2.0 * (local_ranks - 1)
         f.hops_net = 2.0 * math.ceil(depth)
@@ -308,7 +310,9 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         used = _channels_used(f, m, 1, protocol)
         f.queued = (1.0 if nodes <= 2 else 3.0) * max(0.0, used / _cards(f, m) - 1)
         if protocol == "LL":
-            f.rendezvous = past_threshold(m.net_name, m.tags[1][1], 2 * nbytes / used, facts.env)
+            whole = nbytes / used
+            message, each = min(whole, RING_CHUNK["LL"]), max(1.0, whole / RING_CHUNK["LL"])
+            f.rendezvous = copied(m.net_name, m.tags[1][1], 2 * message, each, facts.env)
         f.fill_bytes = min(nbytes / used, 512 * KIB if protocol == "Simple" else 32 * KIB)
     elif algorithm in ("nvls", "nvls_tree"):
         blocks = float(max(1, comm.nvls_channels or 16))
@@ -353,7 +357,8 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
     rounds, pieces = (1.0, 1) if op in ("broadcast", "reduce") else (f.steps, n)
     whole = f.nbytes / (pieces * used)
     f.message_bytes = min(whole, chunk)
-    f.messages = rounds * max(1.0, whole / chunk) * max(1.0, used / _cards(f, m))
+    f.messages_each = rounds * max(1.0, whole / chunk)
+    f.messages = f.messages_each * max(1.0, used / _cards(f, m))
     if protocol == "Simple":
         f.messages *= min(2.0, max(1.0, whole / (32 * KIB)))
     if m.link_name.startswith("pcie") and protocol == "Simple":

@@ -36,6 +36,9 @@ CXI_COPY_THRESHOLD: Final[Bytes] = 4096
 """FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD's default (libfabric, man fi_cxi)."""
 
 
+NCCL_STEPS: Final = 8
+"""Slots of a connection's buffer (NCCL, src/include/device.h)."""
+
 CXI_INJECTED: Final[Bytes] = 192
 """Bytes that a command of the CXI adapter carries itself (libfabric, prov/cxi: the payload of an
 immediate data command); longer messages are read by the adapter."""
@@ -54,14 +57,20 @@ def efa(family: str, rate: BytesPerSecond) -> str:
     return "efa-v2" if family in ("hopper", "blackwell") else "efa-v1"
 
 
-def past_threshold(
-    transport: str, vendor: str, message: float, env: tuple[tuple[str, str], ...]
+def copied(
+    transport: str,
+    vendor: str,
+    message: float,
+    messages: float,
+    env: tuple[tuple[str, str], ...],
 ) -> float:
-    """How far an LL message of `message` bytes on the wire is past libfabric's CXI copy threshold
-    (0 .. 1): above it, or everywhere without GDRCopy, the provider has the GPU's driver copy it
-    instead of storing through the CPU. NVIDIA only: AMD GPUs let the CPU store into all of their
-    memory."""
-    if transport != "slingshot" or vendor != "nvidia":
+    """How far libfabric's CXI provider has the GPU's driver copy a connection's LL messages of
+    `message` bytes on the wire (0 .. 1): those that the host handles, as their receive is found in
+    software or has not been posted, past the size up to which the CPU stores into the GPU; all of
+    them without GDRCopy. NVIDIA only: AMD GPUs let the CPU store into all of their memory. NCCL
+    posts as many receives ahead as a buffer has slots; of more `messages` some come too early."""
+    early = matched_in_software(transport, env) or messages > NCCL_STEPS
+    if transport != "slingshot" or vendor != "nvidia" or not early:
         return 0.0
     given = dict(env)
     if given.get("FI_HMEM_CUDA_USE_GDRCOPY", "1") == "0":

@@ -9,12 +9,12 @@ from commsim.cost.features import machine
 from commsim.cost.transport import (
     LATENCY,
     MESSAGES,
+    copied,
     efa,
     flushed,
     injected,
     latency,
     matched_in_software,
-    past_threshold,
     socket_threads,
 )
 from commsim.libraries.nccl.nccl import Nccl
@@ -54,17 +54,26 @@ def test_efa_grows_faster_with_each_generation() -> None:
     assert efa("hopper", 25e9) == efa("blackwell", 50e9) == "efa-v3"
 
 
-def test_only_long_messages_of_nvidia_gpus_over_slingshot_are_past_the_threshold() -> None:
-    assert past_threshold("slingshot", "nvidia", 128.0, ()) < 1e-3
-    assert past_threshold("slingshot", "nvidia", 1.5 * 4096, ()) == pytest.approx(0.5)
-    assert past_threshold("slingshot", "nvidia", 1e6, ()) > 0.999
-    raised = (("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", "16777216"),)
-    assert past_threshold("slingshot", "nvidia", 1e6, raised) < 1e-3
-    assert past_threshold("slingshot", "amd", 1e6, ()) == 0.0
-    assert past_threshold("infiniband", "nvidia", 1e6, ()) == 0.0
-    without = (("FI_HMEM_CUDA_USE_GDRCOPY", "0"),)
-    assert past_threshold("slingshot", "nvidia", 8.0, without) == 1.0
-    assert past_threshold("slingshot", "amd", 8.0, without) == 0.0
+SOFTWARE = (("FI_CXI_RX_MATCH_MODE", "software"),)
+
+
+def test_only_long_messages_of_nvidia_gpus_over_slingshot_are_copied_by_the_driver() -> None:
+    assert copied("slingshot", "nvidia", 128.0, 1.0, SOFTWARE) < 1e-3
+    assert copied("slingshot", "nvidia", 1.5 * 4096, 1.0, SOFTWARE) == pytest.approx(0.5)
+    assert copied("slingshot", "nvidia", 1e6, 1.0, SOFTWARE) > 0.999
+    raised = (*SOFTWARE, ("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", "16777216"))
+    assert copied("slingshot", "nvidia", 1e6, 1.0, raised) < 1e-3
+    assert copied("slingshot", "amd", 1e6, 1.0, SOFTWARE) == 0.0
+    assert copied("infiniband", "nvidia", 1e6, 1.0, SOFTWARE) == 0.0
+    without = (*SOFTWARE, ("FI_HMEM_CUDA_USE_GDRCOPY", "0"))
+    assert copied("slingshot", "nvidia", 8.0, 1.0, without) == 1.0
+    assert copied("slingshot", "amd", 8.0, 1.0, without) == 0.0
+
+
+def test_the_adapter_delivers_what_is_awaited_and_eight_messages_are() -> None:
+    assert copied("slingshot", "nvidia", 1e6, 8.0, ()) == 0.0
+    assert copied("slingshot", "nvidia", 1e6, 9.0, ()) > 0.999
+    assert copied("slingshot", "nvidia", 8.0, 8.0, (("FI_HMEM_CUDA_USE_GDRCOPY", "0"),)) == 0.0
 
 
 def test_short_messages_go_inside_the_command_and_the_host_reads_them() -> None:
