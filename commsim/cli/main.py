@@ -63,8 +63,8 @@ def main() -> int:
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (head, less) has left: nothing more to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        sys.stderr.flush()
+        os._exit(0)  # not through finalization, which threads of a script's ranks do not survive
     except KeyboardInterrupt:
         code = INTERRUPTED
     return code
