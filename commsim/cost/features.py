@@ -21,6 +21,7 @@ from commsim.cost.transport import (
     socket_threads,
 )
 from commsim.libraries.library import Candidate
+from commsim.libraries.nccl.buffers import RING_CHUNK, SLICES, SMALLEST_SLICE
 from commsim.libraries.nccl.constants import NEWEST, tree_bandwidth_per_channel
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.graph import Communicator, Graph, PathType
@@ -264,10 +265,6 @@ SMALLEST_PART, LARGEST_PART = 64.0 * KIB, 16.0 * MIB
 NET_CHUNK = 128.0 * KIB
 """Bytes of a message that move over the network at once (NCCL_P2P_NET_CHUNKSIZE)."""
 
-RING_CHUNK = {"LL": 32.0 * KIB, "LL128": 576.0 * KIB, "Simple": 2.0 * MIB}
-"""Bytes of a ring's piece that a channel moves in one round: LL and LL128 one of the buffer's eight
-slots less the flags (src/include/device.h), Simple half its buffer of 4 MiB."""
-
 THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
 THRESHOLD = {"LL": 8, "LL128": 8, "Simple": 64}
 
@@ -360,7 +357,7 @@ def _ring(f: Any, op: str, n: int, nodes: int, protocol: str, m: Machine) -> Non
     f.messages_each = rounds * max(1.0, whole / chunk)
     f.messages = f.messages_each * max(1.0, used / _cards(f, m))
     if protocol == "Simple":
-        f.messages *= min(2.0, max(1.0, whole / (32 * KIB)))
+        f.messages *= min(float(SLICES), max(1.0, whole / SMALLEST_SLICE))
     if m.link_name.startswith("pcie") and protocol == "Simple":
         f.copies = 0.0
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from commsim.errors import LibraryError
+from commsim.libraries.nccl.buffers import SLOTS
 from commsim.units import Bytes, BytesPerSecond, Seconds
 
 LATENCY: Final[dict[str, Seconds]] = {
@@ -36,8 +39,8 @@ CXI_COPY_THRESHOLD: Final[Bytes] = 4096
 """FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD's default (libfabric, man fi_cxi)."""
 
 
-NCCL_STEPS: Final = 8
-"""Slots of a connection's buffer (NCCL, src/include/device.h)."""
+OFF: Final = ("0", "false", "no", "off")
+"""How libfabric reads that something is off (man fabric)."""
 
 CXI_INJECTED: Final[Bytes] = 192
 """Bytes that a command of the CXI adapter carries itself (libfabric, prov/cxi: the payload of an
@@ -69,15 +72,25 @@ def copied(
     software or has not been posted, past the size up to which the CPU stores into the GPU; all of
     them without GDRCopy. NVIDIA only: AMD GPUs let the CPU store into all of their memory. NCCL
     posts as many receives ahead as a buffer has slots; of more `messages` some come too early."""
-    early = matched_in_software(transport, env) or messages > NCCL_STEPS
+    early = matched_in_software(transport, env) or messages > SLOTS
     if transport != "slingshot" or vendor != "nvidia" or not early:
         return 0.0
     given = dict(env)
-    if given.get("FI_HMEM_CUDA_USE_GDRCOPY", "1") == "0":
+    if given.get("FI_HMEM_CUDA_USE_GDRCOPY", "1").strip().lower() in OFF:
         return 1.0
-    limit = float(given.get("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", CXI_COPY_THRESHOLD))
-    ratio = (message / limit / 1.5) ** 4
+    ratio = (message / _threshold(given) / 1.5) ** 4
     return float(ratio / (1 + ratio))
+
+
+def _threshold(given: Mapping[str, str]) -> Bytes:
+    """CXI's copy threshold, at least 1 byte. Raises LibraryError where it is no number."""
+    name = "FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD"
+    text = given.get(name, str(CXI_COPY_THRESHOLD)).strip()
+    if not (text.isascii() and text.isdigit()):
+        raise LibraryError(
+            f"{name}: found {text!r}, expected a whole number of bytes; correct or unset it"
+        )
+    return max(1, int(text))
 
 
 def injected(transport: str, vendor: str, attach: str, message: float) -> float:

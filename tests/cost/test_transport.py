@@ -17,6 +17,7 @@ from commsim.cost.transport import (
     matched_in_software,
     socket_threads,
 )
+from commsim.errors import LibraryError
 from commsim.libraries.nccl.nccl import Nccl
 from commsim.prediction import predict
 from commsim.topology.load import load_cluster
@@ -68,6 +69,17 @@ def test_only_long_messages_of_nvidia_gpus_over_slingshot_are_copied_by_the_driv
     without = (*SOFTWARE, ("FI_HMEM_CUDA_USE_GDRCOPY", "0"))
     assert copied("slingshot", "nvidia", 8.0, 1.0, without) == 1.0
     assert copied("slingshot", "amd", 8.0, 1.0, without) == 0.0
+    off = (*SOFTWARE, ("FI_HMEM_CUDA_USE_GDRCOPY", " Off "))
+    assert copied("slingshot", "nvidia", 8.0, 1.0, off) == 1.0
+
+
+@pytest.mark.parametrize("text", ["abc", "", "-1", "4K", "4096.5"])
+def test_a_threshold_that_is_no_number_is_refused_by_name(text: str) -> None:
+    env = (*SOFTWARE, ("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", text))
+    with pytest.raises(LibraryError, match="FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD: found"):
+        copied("slingshot", "nvidia", 1e6, 1.0, env)
+    zero = (*SOFTWARE, ("FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD", "0"))
+    assert copied("slingshot", "nvidia", 16.0, 1.0, zero) > 0.999  # the smallest LL line
 
 
 def test_the_adapter_delivers_what_is_awaited_and_eight_messages_are() -> None:

@@ -32,14 +32,10 @@ from commsim.collectives.schedule import WHOLE, Schedule, Window
 from commsim.collectives.trees import tree_schedule
 from commsim.libraries.carried import Carried
 from commsim.libraries.library import Candidate
+from commsim.libraries.nccl.buffers import SLICES, SLOT, SLOTS
 from commsim.libraries.nccl.facts import NcclFacts
 from commsim.libraries.nccl.rings import ring_ends, rings, trees
-from commsim.units import KIB, Bytes
 
-SLOTS = 8  # NCCL_STEPS, src/include/device.h
-SLOT: dict[str, Bytes] = {"LL": 32 * KIB, "LL128": 576_000, "Simple": 512 * KIB}
-"""Bytes of data that a slot of a connection's buffer holds (docs/nccl.md)."""
-SLICES = 2  # of a ring's chunk by Simple, CHUNKSTEPS / SLICESTEPS, src/include/collectives.h
 PEERS = 8  # sends and receives that one channel serves at a time (docs/nccl.md)
 MOST_OPS, FEWEST_PIECES = 1 << 16, 2
 """Rather than more ops, fewer and larger pieces."""
