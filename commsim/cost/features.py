@@ -285,7 +285,7 @@ def features(collective: Collective, candidate: Candidate, facts: NcclFacts, m: 
         channel_share=1.0, rendezvous=0.0, narrow_reduction=0.0, reduces=0.0,
         sockets=m.nics * socket_threads(facts.env) if m.net_name == "tcp" else NO_LIMIT,
         clock=clock(m.tags[0][1]), host=host(m.tags[0][1]), latency=latency(m.net_name),
-        software=matched_in_software(m.net_name, facts.env), threads=1.0,
+        software=matched_in_software(m.net_name, facts.env), threads=1.0, injected=0.0,
         flushes=flushed(m.net_name, m.tags[0][1]) if protocol == "Simple" else 0.0,
     )  # fmt: skip
     if collective.itemsize == 1 and op in REDUCTIONS:

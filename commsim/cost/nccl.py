@@ -74,7 +74,7 @@ def cost(
 
 def _notes(f: Any) -> tuple[str, ...]:
     """What a reader of the curve would take for a fault of the model."""
-    if not getattr(f, "injected", 0.0):
+    if not f.injected:
         return ()
     return (
         f"messages of at most {CXI_INJECTED} B go inside the adapter's commands (libfabric's CXI "
